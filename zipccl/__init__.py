@@ -1,0 +1,35 @@
+"""Collective communication with lossless compression for distributed training."""
+
+from zipccl.communicator import Communicator, init
+from zipccl.errors import (
+    ArgumentError,
+    CollectiveTimeoutError,
+    CorruptPayloadError,
+    MismatchError,
+    PeerFailedError,
+    TransportError,
+    UnsupportedArrayError,
+    ZipcclError,
+)
+from zipccl.payload import decode, encode, encoded_nbytes_bound
+from zipccl.stats import CallRecord, Totals
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "CallRecord",
+    "CollectiveTimeoutError",
+    "Communicator",
+    "CorruptPayloadError",
+    "MismatchError",
+    "PeerFailedError",
+    "Totals",
+    "TransportError",
+    "UnsupportedArrayError",
+    "ZipcclError",
+    "decode",
+    "encode",
+    "encoded_nbytes_bound",
+    "init",
+]

@@ -1,0 +1,258 @@
+"""Any framework's CPU array as an address, a count and a dtype, and results of the caller's own kind.
+
+Types are recognised by identity of their dtype objects, never by a format string: NumPy reports bfloat16 as "<f2" or
+"<V2" to those who ask in strings.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zipccl.codec import wire
+from zipccl.codec.wire import DType
+from zipccl.errors import ArgumentError, UnsupportedArrayError
+
+_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_NUMPY_NAMES = tuple(dtype.name for dtype in wire.DTYPES if dtype.name not in _ML_DTYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """A C-contiguous array in CPU memory.
+
+    Attributes:
+        address: of the first byte.
+        owner: the array itself, or a contiguous copy of it; it keeps the memory alive.
+        empty: makes a new array of the same framework and dtype with a given shape.
+    """
+
+    address: int
+    count: int
+    shape: tuple[int, ...]
+    dtype: DType
+    owner: Any
+    empty: Callable[[tuple[int, ...]], Any]
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.dtype.itemsize
+
+
+def view_input(array: Any) -> ArrayView:
+    """Describe an array to be read; a strided one is copied to a contiguous one first.
+
+    Raises:
+        UnsupportedArrayError: it is no array, not on the CPU, or of a dtype that zipccl does not carry.
+    """
+    return _view(array, "x", copy=True)
+
+
+def view_output(array: Any) -> ArrayView:
+    """Describe an array to be written.
+
+    Raises:
+        UnsupportedArrayError: as for view_input, or the array is not C-contiguous or is read-only.
+    """
+    return _view(array, "out", copy=False)
+
+
+def check_output(out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
+    """Raise ArgumentError unless out has the given dtype and shape."""
+    if out.dtype is not dtype:
+        raise ArgumentError(f"out has dtype {out.dtype.name}; expected {dtype.name}")
+    if out.shape != shape:
+        raise ArgumentError(f"out has shape {out.shape}; expected {shape}")
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy dtype for an element type.
+
+    Raises:
+        UnsupportedArrayError: it needs the package ml_dtypes, which is not installed.
+    """
+    if dtype.name not in _ML_DTYPES:
+        return np.dtype(dtype.name)
+    try:
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), dtype.name))
+    except ModuleNotFoundError:
+        raise UnsupportedArrayError(
+            f"NumPy needs the package ml_dtypes for {dtype.name} arrays: pip install ml_dtypes"
+        ) from None
+
+
+def _view(array: Any, argument: str, *, copy: bool) -> ArrayView:
+    if isinstance(array, np.ndarray):
+        return _view_numpy(array, argument, copy=copy)
+    framework = type(array).__module__.partition(".")[0]
+    if framework == "torch":
+        return _view_torch(array, argument, copy=copy)
+    if framework in ("jax", "jaxlib"):
+        return _view_jax(array, argument, copy=copy)
+    if hasattr(array, "__cuda_array_interface__"):
+        raise UnsupportedArrayError(f"{argument} is in GPU memory; this communicator moves arrays in CPU memory")
+    if hasattr(array, "__dlpack__"):
+        return _view_numpy(_from_dlpack(array, argument), argument, copy=copy)
+    if hasattr(array, "__array_interface__"):
+        return _view_numpy(np.asarray(array), argument, copy=copy)
+    raise UnsupportedArrayError(
+        f"{argument} is a {type(array).__name__}; expected an array of NumPy, PyTorch or JAX, or one that has "
+        "__dlpack__ or __array_interface__"
+    )
+
+
+def _unsupported_dtype(argument: str, name: object) -> UnsupportedArrayError:
+    supported = ", ".join(dtype.name for dtype in wire.DTYPES)
+    return UnsupportedArrayError(f"{argument} has dtype {name}; supported are {supported} in native byte order")
+
+
+def _not_contiguous(argument: str, shape: object, strides: object) -> UnsupportedArrayError:
+    return UnsupportedArrayError(
+        f"{argument} of shape {shape} with strides {strides} is not C-contiguous; pass a contiguous array"
+    )
+
+
+@cache
+def _numpy_dtypes() -> dict[np.dtype[Any], DType]:
+    known = {np.dtype(name): wire.dtype_named(name) for name in _NUMPY_NAMES}
+    try:
+        ml_dtypes = importlib.import_module("ml_dtypes")
+    except ModuleNotFoundError:
+        return known
+    return known | {np.dtype(getattr(ml_dtypes, name)): wire.dtype_named(name) for name in _ML_DTYPES}
+
+
+def _view_numpy(array: np.ndarray[Any, Any], argument: str, *, copy: bool) -> ArrayView:
+    dtype = _numpy_dtypes().get(array.dtype)
+    if dtype is None:
+        raise _unsupported_dtype(argument, array.dtype)
+    if not array.flags.c_contiguous:
+        if not copy:
+            raise _not_contiguous(argument, array.shape, array.strides)
+        array = array.copy(order="C")
+    if not copy and not array.flags.writeable:
+        raise UnsupportedArrayError(f"{argument} is read-only; pass a writeable array")
+    address: int = array.__array_interface__["data"][0]
+    numpy_type = array.dtype
+    return ArrayView(
+        address, array.size, array.shape, dtype, array, lambda shape: np.empty(shape, numpy_type)
+    )
+
+
+@cache
+def _torch_dtypes() -> dict[Any, DType]:
+    torch = sys.modules["torch"]
+    return {getattr(torch, dtype.name): dtype for dtype in wire.DTYPES if hasattr(torch, dtype.name)}
+
+
+def _view_torch(tensor: Any, argument: str, *, copy: bool) -> ArrayView:
+    torch = sys.modules["torch"]
+    if tensor.device.type != "cpu":
+        raise UnsupportedArrayError(f"{argument} is on {tensor.device}; this communicator moves arrays in CPU memory")
+    if tensor.layout is not torch.strided:
+        raise UnsupportedArrayError(f"{argument} has layout {tensor.layout}; expected a dense tensor")
+    dtype = _torch_dtypes().get(tensor.dtype)
+    if dtype is None:
+        raise _unsupported_dtype(argument, tensor.dtype)
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_neg().resolve_conj()
+    if not tensor.is_contiguous():
+        if not copy:
+            raise _not_contiguous(argument, tuple(tensor.shape), tensor.stride())
+        tensor = tensor.contiguous()
+    torch_type = tensor.dtype
+    return ArrayView(
+        tensor.data_ptr(),
+        tensor.numel(),
+        tuple(tensor.shape),
+        dtype,
+        tensor,
+        lambda shape: torch.empty(shape, dtype=torch_type),
+    )
+
+
+def _view_jax(array: Any, argument: str, *, copy: bool) -> ArrayView:
+    if not copy:
+        raise UnsupportedArrayError(f"{argument} is a JAX array, which cannot be written; leave {argument} out")
+    platforms = {device.platform for device in array.devices()}
+    if platforms != {"cpu"}:
+        raise UnsupportedArrayError(
+            f"{argument} is on {', '.join(sorted(platforms))}; this communicator moves arrays in CPU memory"
+        )
+    return _view_numpy(np.asarray(array), argument, copy=copy)
+
+
+def result(view: ArrayView, like: Any) -> Any:
+    """Return what a caller who passed like gets for a view made by its ``empty``."""
+    if type(like).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return sys.modules["jax"].numpy.asarray(view.owner)
+    return view.owner
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+class _DLTensor(ctypes.Structure):
+    """DLTensor of dlpack.h, which DLManagedTensor starts with."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_DLPACK_CPU = 1
+_DLPACK_BFLOAT16 = (4, 16, 1)
+
+
+def _from_dlpack(array: Any, argument: str) -> np.ndarray[Any, Any]:
+    device_type, _ = array.__dlpack_device__()
+    if device_type != _DLPACK_CPU:
+        raise UnsupportedArrayError(
+            f"{argument} is on DLPack device type {device_type}; this communicator moves arrays in CPU memory (1)"
+        )
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError):
+        return _bfloat16_from_dlpack(array, argument)
+
+
+def _bfloat16_from_dlpack(array: Any, argument: str) -> np.ndarray[Any, Any]:
+    """Do what np.from_dlpack does for the one dtype that NumPy does not know."""
+    capsule = array.__dlpack__()
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype = ctypes.c_void_p
+    get_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    tensor = _DLTensor.from_address(get_pointer(capsule, b"dltensor"))
+    if (tensor.code, tensor.bits, tensor.lanes) != _DLPACK_BFLOAT16:
+        raise _unsupported_dtype(argument, f"DLPack (code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes)")
+    shape = tuple(tensor.shape[: tensor.ndim])
+    if tensor.strides:
+        strides = tuple(2 * stride for stride in tensor.strides[: tensor.ndim])
+    else:
+        strides = tuple(2 * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    if prod(shape) == 0:
+        return np.empty(shape, numpy_dtype(wire.dtype_named("bfloat16")))
+    lowest = sum(min(0, stride * (length - 1)) for stride, length in zip(strides, shape, strict=True))
+    highest = sum(max(0, stride * (length - 1)) for stride, length in zip(strides, shape, strict=True))
+    memory = (ctypes.c_uint8 * (highest - lowest + 2)).from_address(tensor.data + tensor.byte_offset + lowest)
+    # The capsule is not renamed to "used_dltensor": it stays ours, and its destructor frees the tensor when the
+    # last array that refers to the memory is gone.
+    memory.capsule = capsule  # type: ignore[attr-defined]
+    return np.ndarray(shape, numpy_dtype(wire.dtype_named("bfloat16")), memory, -lowest, strides)

@@ -1,0 +1,472 @@
+"""Communicator: checks arguments, asks the strategy, and runs the schedule."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from math import prod
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from zipccl import arrays
+from zipccl.arrays import ArrayView
+from zipccl.buffers import BufferPool
+from zipccl.codec import default_codec
+from zipccl.codec.base import MAX, MIN, PROD, SUM
+from zipccl.codec.wire import BLOCK_COUNT, DType
+from zipccl.collectives import direct
+from zipccl.collectives.direct import Reduction
+from zipccl.collectives.messages import Messages
+from zipccl.config import Config
+from zipccl.errors import (
+    ArgumentError,
+    MismatchError,
+    PeerFailedError,
+    TransportError,
+    UnsupportedArrayError,
+)
+from zipccl.stats import CallRecord, Totals
+from zipccl.strategy import Plan, Strategy
+from zipccl.transport.base import Transport
+
+_OPS = {"sum": SUM, "prod": PROD, "min": MIN, "max": MAX, "avg": SUM}
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def init(device: str | None = None, timeout: float | None = None) -> Communicator:
+    """Return a communicator of all ranks that mpiexec or srun started; all of them must call it.
+
+    Args:
+        device: "cpu", which is also the default: this version moves arrays in CPU memory.
+        timeout: seconds without any progress after which a call gives up; default ZIPCCL_TIMEOUT.
+
+    Raises:
+        TransportError: mpi4py or the MPI library is missing.
+        ArgumentError: an argument or an environment variable has a wrong value.
+    """
+    if device not in (None, "cpu"):
+        raise ArgumentError(f'device is {device!r}; expected "cpu"')
+    config = Config.from_environment(timeout)
+    from zipccl.bootstrap import connect
+
+    world = connect()
+    from zipccl.transport.mpi import MpiTransport
+
+    transport = MpiTransport(world.communicator, world.nodes, config.timeout)
+    return Communicator(transport, world.local_rank, config)
+
+
+def _collective(method: Method) -> Method:
+    """Make a failure of a call known to the ranks that take part in it."""
+
+    @wraps(method)
+    def call(self: Communicator, *args: Any, **kwargs: Any) -> Any:
+        self._begin_call(method.__name__)
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            self._fail_call(error)
+            raise
+
+    return cast(Method, call)
+
+
+class Communicator:
+    """Collectives on arrays of NumPy, PyTorch, JAX and others, compressed on the wire where that is faster.
+
+    All ranks call the same methods in the same order, with equal arguments unless said otherwise; strided arrays are
+    copied first. A call returns when its result is there and its arguments may be changed. ``out`` is a C-contiguous
+    array that receives the result; without it the result is a new array of the framework and dtype of x. ``compress``
+    is "auto" (where it is faster), "always" (dtypes that have no coding still travel as they are) or "never"; it
+    never changes the result's bits.
+
+    Calls raise UnsupportedArrayError and ArgumentError before anything is sent, MismatchError if the ranks' calls
+    differ, CollectiveTimeoutError and TransportError if a rank or the network fails. After an error that came when
+    something may have been sent, the communicator is unusable.
+
+    Attributes:
+        rank: this process's number, of size.
+        local_rank: its number among the ranks of its node.
+        node: the number of its node.
+        device: where its arrays live: "cpu".
+        last: record of the last call, None before the first.
+    """
+
+    def __init__(self, transport: Transport, local_rank: int, config: Config) -> None:
+        """Make a communicator over a transport; ``init`` is the usual way."""
+        self._transport = transport
+        self._config = config
+        self._codec = default_codec()
+        self._pool = BufferPool()
+        self._strategy = Strategy(transport.nodes, config)
+        self._compared: set[str] = set()
+        self._totals: dict[str, Totals] = defaultdict(Totals)
+        self._unusable: str | None = None
+        self._moving = False
+        self._op = ""
+        self._begun = False
+        self.rank = transport.rank
+        self.size = transport.size
+        self.local_rank = local_rank
+        self.node = transport.nodes[transport.rank]
+        self.device = "cpu"
+        self.last: CallRecord | None = None
+
+    @_collective
+    def all_gather(
+        self, x: Any, *, out: Any = None, counts: Sequence[int] | None = None, compress: str = "auto"
+    ) -> Any:
+        """Concatenate the x of all ranks along the first axis, in rank order.
+
+        Args:
+            counts: rows (entries along the first axis) of each rank's x; all have as many as this one if not given.
+        """
+        view = arrays.view_input(x)
+        rows = self._rows(view, "counts", counts, view.shape[:1] * self.size)
+        if rows[self.rank] != view.shape[0]:
+            raise ArgumentError(f"counts[{self.rank}] is {rows[self.rank]}, but x has {view.shape[0]} rows")
+        target = self._target(view, out, (sum(rows), *view.shape[1:]))
+        value_counts = _value_counts(view, rows)
+        own = target.address + sum(value_counts[: self.rank]) * view.dtype.itemsize
+        if own != view.address:
+            _check_separate(view, target)
+        plan = self._strategy.plan(compress, view.dtype, max(value_counts))
+        self._begin(f"all_gather({_what(view)}, counts={rows}, {plan})")
+
+        def move(messages: Messages) -> None:
+            if plan.compress or len(set(rows)) > 1 or self._too_large(target):
+                direct.all_gather(messages, view.address, target.address, value_counts, plan)
+            else:
+                self._transport.all_gather(view.address, view.nbytes, target.address)
+                messages.add_sent(view.nbytes * (self.size - 1))
+
+        self._move(view, target, plan, move)
+        return arrays.result(target, x)
+
+    @_collective
+    def all_to_all(
+        self,
+        x: Any,
+        *,
+        out: Any = None,
+        send_counts: Sequence[int] | None = None,
+        recv_counts: Sequence[int] | None = None,
+        compress: str = "auto",
+    ) -> Any:
+        """Send the p-th part of x's rows to rank p, and return the parts that came, in rank order.
+
+        Args:
+            send_counts: rows for each rank; equal parts if not given.
+            recv_counts: rows from each rank; the ranks tell each other if not given.
+        """
+        view = arrays.view_input(x)
+        even = send_counts is None and recv_counts is None
+        send_rows = self._rows(view, "send_counts", send_counts, self._parts(view) if send_counts is None else ())
+        if sum(send_rows) != view.shape[0]:
+            raise ArgumentError(f"send_counts add up to {sum(send_rows)}, but x has {view.shape[0]} rows")
+        if recv_counts is not None:
+            recv_counts = self._rows(view, "recv_counts", recv_counts, ())
+        parts = send_rows[0] if even else "uneven"
+        self._begin(f"all_to_all({_what(view)}, rows={parts}, {self._strategy.plan(compress, view.dtype, 0)})")
+        receive_rows = send_rows if even else self._receive_rows(send_rows, recv_counts)
+        target = self._target(view, out, (sum(receive_rows), *view.shape[1:]))
+        _check_separate(view, target)
+        plan = self._strategy.plan(compress, view.dtype, view.count // self.size)
+
+        def move(messages: Messages) -> None:
+            if plan.compress or not even or self._too_large(view):
+                direct.all_to_all(
+                    messages,
+                    view.address,
+                    _value_counts(view, send_rows),
+                    target.address,
+                    _value_counts(view, receive_rows),
+                    lambda count: self._strategy.plan(compress, view.dtype, count),
+                )
+            else:
+                self._transport.all_to_all(view.address, view.nbytes // self.size, target.address)
+                messages.add_sent(view.nbytes // self.size * (self.size - 1))
+
+        self._move(view, target, plan, move)
+        return arrays.result(target, x)
+
+    @_collective
+    def reduce_scatter(
+        self,
+        x: Any,
+        *,
+        op: str = "sum",
+        out: Any = None,
+        counts: Sequence[int] | None = None,
+        compress: str = "auto",
+    ) -> Any:
+        """Reduce x over ranks in rank order and return this rank's part of the rows.
+
+        Floats narrower than fp64 are combined in fp32 and rounded once; integers wrap; a NaN result is the positive
+        quiet NaN.
+
+        Args:
+            op: "sum", "prod", "min", "max" or "avg".
+            counts: rows of each rank's part; equal parts if not given.
+        """
+        view = arrays.view_input(x)
+        reduction = self._reduction(op, view.dtype)
+        rows = self._rows(view, "counts", counts, self._parts(view) if counts is None else ())
+        if sum(rows) != view.shape[0]:
+            raise ArgumentError(f"counts add up to {sum(rows)}, but x has {view.shape[0]} rows")
+        target = self._target(view, out, (rows[self.rank], *view.shape[1:]))
+        _check_separate(view, target)
+        value_counts = _value_counts(view, rows)
+        plan = self._strategy.plan(compress, view.dtype, max(value_counts))
+        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan})")
+
+        def move(messages: Messages) -> None:
+            if plan.compress or len(set(rows)) > 1 or not self._strategy.gathers(view.nbytes):
+                direct.reduce_scatter(messages, view.address, target.address, value_counts, reduction, plan)
+                return
+            gathered = self._pool.take(view.nbytes)
+            self._transport.all_to_all(view.address, target.nbytes, gathered.address)
+            messages.add_sent(view.nbytes - target.nbytes)
+            direct.reduce_gathered(messages, gathered.address, target.address, target.count, reduction)
+            self._pool.give_back(gathered)
+
+        self._move(view, target, plan, move)
+        return arrays.result(target, x)
+
+    @_collective
+    def all_reduce(self, x: Any, *, op: str = "sum", out: Any = None, compress: str = "auto") -> Any:
+        """Reduce x over ranks in rank order; the result has the same bits on every rank. out may be x.
+
+        Floats narrower than fp64 are combined in fp32 and rounded once; integers wrap; a NaN result is the positive
+        quiet NaN.
+
+        Args:
+            op: "sum", "prod", "min", "max" or "avg".
+        """
+        view = arrays.view_input(x)
+        reduction = self._reduction(op, view.dtype)
+        target = self._target(view, out, view.shape)
+        if target.address != view.address:
+            _check_separate(view, target)
+        counts = _shard_counts(view.count, self.size)
+        plan = self._strategy.plan(compress, view.dtype, counts[0])
+        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
+
+        def move(messages: Messages) -> None:
+            if plan.compress or not self._strategy.gathers(view.nbytes):
+                direct.all_reduce(messages, view.address, target.address, counts, reduction, plan)
+                return
+            gathered = self._pool.take(view.nbytes * self.size)
+            self._transport.all_gather(view.address, view.nbytes, gathered.address)
+            messages.add_sent(view.nbytes * (self.size - 1))
+            direct.reduce_gathered(messages, gathered.address, target.address, view.count, reduction)
+            self._pool.give_back(gathered)
+
+        self._move(view, target, plan, move)
+        return arrays.result(target, x)
+
+    @_collective
+    def broadcast(self, x: Any, *, root: int = 0, out: Any = None, compress: str = "auto") -> Any:
+        """Return the root's x on every rank; the other ranks' x only tells shape, dtype and framework. out may be x."""
+        view = arrays.view_input(x)
+        self._check_rank("root", root)
+        target = self._target(view, out, view.shape)
+        if target.address != view.address:
+            _check_separate(view, target)
+        plan = self._strategy.plan(compress, view.dtype, view.count)
+        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan})")
+
+        def move(messages: Messages) -> None:
+            if self.rank == root:
+                direct.copy(view.address, target.address, view.nbytes)
+            if plan.compress or self._too_large(view):
+                direct.broadcast(messages, target.address, view.count, root, plan)
+            else:
+                self._transport.broadcast(target.address, view.nbytes, root)
+                messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
+
+        self._move(view, target, plan, move)
+        return arrays.result(target, x)
+
+    def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
+        """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
+        view = arrays.view_input(x)
+        self._exchange_with(peer, "send", view, compress, direct.send)
+
+    def recv(self, out: Any, peer: int, *, compress: str = "auto") -> Any:
+        """Receive into out what a peer sends with ``send``, and return out."""
+        self._exchange_with(peer, "recv", arrays.view_output(out), compress, direct.receive)
+        return out
+
+    @_collective
+    def barrier(self) -> None:
+        """Wait until all ranks have called it."""
+        self._begin("barrier()")
+        if self.size > 1:
+            self._moving = True
+            self._transport.barrier()
+            self._moving = False
+
+    def stats(self) -> Mapping[str, Totals]:
+        """Return the totals of this rank's calls, by the name of the method."""
+        return dict(self._totals)
+
+    def close(self) -> None:
+        """Free the communicator; all ranks must call it, and nothing after it."""
+        if self._unusable != "it is closed":
+            self._unusable = self._unusable or "it is closed"
+            self._pool.clear()
+            self._transport.close()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+
+    def _begin_call(self, op: str) -> None:
+        if self._unusable:
+            raise TransportError(f"the communicator cannot be used: {self._unusable}")
+        self._op = op
+        self._begun = False
+
+    def _begin(self, call: str) -> None:
+        """Begin a call whose arguments are good on this rank."""
+        self._begun = True
+        if self.size > 1:
+            compare = self._config.check and call not in self._compared
+            self._transport.begin(call, compare=compare)
+            if compare:
+                self._compared.add(call)
+
+    def _fail_call(self, error: BaseException) -> None:
+        if self.size == 1:
+            return
+        if self._moving:
+            self._unusable = f"{self._op} failed with {type(error).__name__}: {error}"
+        if not self._begun:
+            self._transport.begin(self._op, compare=False)
+        if not isinstance(error, PeerFailedError):
+            self._transport.announce(error)
+
+    def _move(self, view: ArrayView, target: ArrayView, plan: Plan, move: Callable[[Messages], None]) -> None:
+        """Run what moves the data of a call, and record it."""
+        begin = time.perf_counter()
+        messages = Messages(self._transport, self._codec, view.dtype, self._pool)
+        if self.size == 1:
+            direct.copy(view.address, target.address, view.nbytes)
+        else:
+            self._moving = True
+            move(messages)
+            self._moving = False
+        seconds = time.perf_counter() - begin
+        self.last = CallRecord(
+            self._op, "direct", plan.compress, messages.raw_nbytes, messages.wire_nbytes, seconds
+        )
+        self._totals[self._op].add(self.last)
+
+    def _exchange_with(
+        self,
+        peer: int,
+        op: str,
+        view: ArrayView,
+        compress: str,
+        schedule: Callable[[Messages, int, int, int, Plan], None],
+    ) -> None:
+        self._begin_call(op)
+        self._check_rank("peer", peer)
+        if peer == self.rank:
+            raise ArgumentError(f"peer is {peer}, this rank itself; expected another")
+        plan = self._strategy.plan(compress, view.dtype, view.count)
+        try:
+            self._move(view, view, plan, lambda messages: schedule(messages, view.address, view.count, peer, plan))
+        except BaseException as error:
+            self._unusable = f"{op} failed with {type(error).__name__}: {error}"
+            raise
+
+    def _target(self, view: ArrayView, out: Any, shape: tuple[int, ...]) -> ArrayView:
+        """Return where the result of a call on view goes: out, or a new array."""
+        if out is None:
+            return arrays.view_output(view.empty(shape))
+        target = arrays.view_output(out)
+        arrays.check_output(target, view.dtype, shape)
+        return target
+
+    def _reduction(self, op: str, dtype: DType) -> Reduction:
+        if op not in _OPS:
+            raise ArgumentError(f"op is {op!r}; expected one of {', '.join(_OPS)}")
+        if dtype.name.startswith("float8"):
+            raise UnsupportedArrayError(f"x has dtype {dtype.name}, which cannot be reduced; convert it first")
+        if op == "avg" and "float" not in dtype.name:
+            raise ArgumentError(f'op is "avg", but x has dtype {dtype.name}; expected a float dtype')
+        return Reduction(_OPS[op], self.size if op == "avg" else 1)
+
+    def _rows(
+        self, view: ArrayView, argument: str, counts: Sequence[int] | None, default: Sequence[int]
+    ) -> list[int]:
+        """Return counts, checked, or the default."""
+        if not view.shape:
+            raise ArgumentError("x has no axis; expected at least one, pass x.reshape(1)")
+        if counts is None:
+            return list(default)
+        rows = [int(count) for count in counts]
+        if len(rows) != self.size or min(rows) < 0:
+            raise ArgumentError(f"{argument} is {rows}; expected {self.size} numbers, none negative, one for each rank")
+        return rows
+
+    def _parts(self, view: ArrayView) -> list[int]:
+        """Return the rows of equal parts."""
+        rows = view.shape[0] if view.shape else 0
+        if rows % self.size:
+            raise ArgumentError(
+                f"x has {rows} rows, which {self.size} ranks cannot share evenly; pass counts for uneven parts"
+            )
+        return [rows // self.size] * self.size
+
+    def _receive_rows(self, send_rows: Sequence[int], expected: Sequence[int] | None) -> list[int]:
+        """Learn from all ranks how many rows they send to this one."""
+        if self.size == 1:
+            received = list(send_rows)
+        else:
+            sent = np.array(send_rows, np.int64)
+            got = np.empty_like(sent)
+            self._transport.all_to_all(sent.ctypes.data, sent.itemsize, got.ctypes.data)
+            received = got.tolist()
+        if expected is not None and list(expected) != received:
+            raise MismatchError(f"recv_counts is {list(expected)} on rank {self.rank}, but the ranks send {received}")
+        return received
+
+    def _check_rank(self, argument: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise ArgumentError(f"{argument} is {rank}; expected a rank from 0 to {self.size - 1}")
+
+    def _too_large(self, view: ArrayView) -> bool:
+        return view.nbytes > self._config.max_message_nbytes
+
+
+def _what(view: ArrayView) -> str:
+    return f"dtype={view.dtype.name}, row={view.shape[1:]}"
+
+
+def _value_counts(view: ArrayView, rows: Sequence[int]) -> list[int]:
+    row = prod(view.shape[1:])
+    return [n * row for n in rows]
+
+
+def _shard_counts(count: int, size: int) -> list[int]:
+    """Share count values among ranks, in whole blocks as long as there are any."""
+    share = -(-count // (size * BLOCK_COUNT)) * BLOCK_COUNT
+    return [min(share, max(0, count - rank * share)) for rank in range(size)]
+
+
+def _check_separate(view: ArrayView, target: ArrayView) -> None:
+    if view.address < target.address + target.nbytes and target.address < view.address + view.nbytes:
+        raise ArgumentError("out overlaps x; pass separate memory")

@@ -1,0 +1,65 @@
+"""Every ZIPCCL_ environment variable, read once when a communicator is made.
+
+    ZIPCCL_FORCE_ISA          instruction set of the native codec: avx512, portable (default: the best supported)
+    ZIPCCL_TIMEOUT            seconds without any progress after which a call gives up (default 600)
+    ZIPCCL_CHECK              1: ranks compare their arguments on the first call of each kind; 0: never (default 1)
+    ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
+    ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from zipccl.errors import ArgumentError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Config:
+    timeout: float
+    check: bool
+    chunk_nbytes: int | None
+    max_message_nbytes: int
+
+    @classmethod
+    def from_environment(cls, timeout: float | None = None) -> Config:
+        """Read the variables; an argument that is given comes before its variable.
+
+        Raises:
+            ArgumentError: a value cannot be read or is out of range.
+        """
+        if timeout is not None and not timeout > 0:
+            raise ArgumentError(f"timeout is {timeout}; expected seconds, more than 0")
+        return cls(
+            timeout=timeout or _positive("ZIPCCL_TIMEOUT", float, 600.0),
+            check=_variable("ZIPCCL_CHECK", {"0": False, "1": True}.__getitem__, True),
+            chunk_nbytes=_positive("ZIPCCL_CHUNK_NBYTES", int, None),
+            max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30),
+        )
+
+
+def forced_isa() -> str | None:
+    """Return the instruction set that the environment asks for."""
+    return os.environ.get("ZIPCCL_FORCE_ISA") or None
+
+
+def _variable(name: str, parse: Callable[[str], T], default: T) -> T:
+    text = os.environ.get(name)
+    if not text:
+        return default
+    try:
+        return parse(text)
+    except (ValueError, KeyError):
+        raise ArgumentError(f"{name} is {text!r}, which is not one of its values; see zipccl/config.py") from None
+
+
+def _positive(name: str, parse: Callable[[str], T], default: T) -> T:
+    value = _variable(name, parse, default)
+    if value is not None and not value > 0:  # type: ignore[operator]
+        raise ArgumentError(f"{name} is {value}; expected more than 0")
+    return value

@@ -1,0 +1,120 @@
+"""Payloads: self-describing compressed arrays, in one piece."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipccl.arrays import check_output, numpy_dtype, view_input, view_output
+from zipccl.codec import default_codec, wire
+from zipccl.codec.base import Codec
+from zipccl.errors import ArgumentError, CorruptPayloadError
+
+
+def encoded_nbytes_bound(count: int, dtype: Any) -> int:
+    """Return the buffer size with which ``encode`` of count values never fails.
+
+    Args:
+        count: number of values.
+        dtype: a name such as "bfloat16", or a dtype of NumPy, ml_dtypes, PyTorch or JAX.
+    """
+    if count < 0:
+        raise ArgumentError(f"count is {count}; expected 0 or more")
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    return wire.MAX_HEADER_NBYTES + wire.body_nbytes_bound(count, wire.dtype_named(name))
+
+
+def encode(x: Any, *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """Compress an array without loss.
+
+    Args:
+        x: an array in CPU memory of NumPy, PyTorch or JAX, or any with ``__dlpack__`` or ``__array_interface__``.
+        out: a 1-D uint8 array of at least ``encoded_nbytes_bound`` bytes to write to; a new one if not given.
+
+    Returns:
+        The payload, a 1-D uint8 array; the filled part of out if that was given.
+
+    Raises:
+        UnsupportedArrayError: x cannot be encoded.
+        ArgumentError: out is too small or of another dtype.
+    """
+    view = view_input(x)
+    header = wire.Header(view.dtype, view.shape, wire.LAYOUT_RAW)
+    if out is None:
+        out = np.empty(header.nbytes + wire.body_nbytes_bound(view.count, view.dtype), np.uint8)
+    else:
+        bound = encoded_nbytes_bound(view.count, view.dtype.name)
+        if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or out.size < bound:
+            found = f"{out.dtype} array of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+            raise ArgumentError(f"out is a {found}; expected a 1-D uint8 array of at least {bound} bytes")
+        if np.shares_memory(out, np.frombuffer(bytes_at(view.address, view.nbytes), np.uint8)):
+            raise ArgumentError("out overlaps x; pass separate memory")
+    nbytes = encode_to(default_codec(), view.dtype, view.shape, view.address, view_output(out).address)
+    return out[:nbytes]
+
+
+def decode(payload: Any, *, out: Any = None) -> Any:
+    """Restore the array that a payload was made from, bit for bit.
+
+    Args:
+        payload: bytes, or a contiguous uint8 array, that ``encode`` returned.
+        out: an array of the same dtype and shape to write to.
+
+    Returns:
+        out if it was given, else a new NumPy array.
+
+    Raises:
+        CorruptPayloadError: the payload is not one that encode makes; out's content is then undefined.
+        ArgumentError: out has another dtype or shape.
+    """
+    source = np.frombuffer(payload, np.uint8) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
+    view = view_input(source)
+    if view.dtype.name != "uint8":
+        raise ArgumentError(f"payload has dtype {view.dtype.name}; expected uint8")
+    header = wire.Header.unpack(bytes_at(view.address, view.nbytes))
+    check_body_nbytes(header, view.nbytes)
+    if out is None:
+        out = np.empty(header.shape, numpy_dtype(header.dtype))
+        target = view_output(out)
+    else:
+        target = view_output(out)
+        check_output(target, header.dtype, header.shape)
+    decode_from(default_codec(), header, view.address, view.nbytes, target.address)
+    return out
+
+
+def encode_to(codec: Codec, dtype: wire.DType, shape: tuple[int, ...], source: int, payload: int) -> int:
+    """Write the payload for an array at an address to another and return its size."""
+    count = math.prod(shape)
+    nbytes = codec.encode_body(dtype, source, count, payload + wire.header_nbytes(len(shape)))
+    layout = wire.LAYOUT_RAW if nbytes == count * dtype.itemsize else wire.LAYOUT_BLOCKS
+    header = wire.Header(dtype, shape, layout).pack()
+    ctypes.memmove(payload, header, len(header))
+    return len(header) + nbytes
+
+
+def decode_from(codec: Codec, header: wire.Header, payload: int, nbytes: int, target: int) -> None:
+    """Decode the payload of that header, at an address, to another."""
+    body = payload + header.nbytes
+    if header.layout == wire.LAYOUT_RAW:
+        ctypes.memmove(target, body, header.raw_nbytes)
+    else:
+        codec.decode_body(header.dtype, body, nbytes - header.nbytes, target, header.count)
+
+
+def check_body_nbytes(header: wire.Header, nbytes: int) -> None:
+    """Raise CorruptPayloadError if a payload of that many bytes cannot hold what its header tells."""
+    body_nbytes = nbytes - header.nbytes
+    if header.layout == wire.LAYOUT_RAW:
+        if body_nbytes != header.raw_nbytes:
+            raise CorruptPayloadError(f"payload has {body_nbytes} bytes of body; its header tells {header.raw_nbytes}")
+    elif body_nbytes < wire.BlocksLayout.of(header.count, header.dtype).static_offset:
+        raise CorruptPayloadError(f"payload's body of {body_nbytes} bytes ends before its directory")
+
+
+def bytes_at(address: int, nbytes: int) -> memoryview:
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(address)).cast("B") if nbytes else memoryview(b"")

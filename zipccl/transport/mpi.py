@@ -1,0 +1,196 @@
+"""The transport of CPU ranks: non-blocking MPI, progressed by the calling thread.
+
+Nothing here blocks inside MPI: every wait polls, so that a time-out can be kept and a dead peer is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from zipccl.buffers import Buffer, BufferPool
+from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
+from zipccl.transport.base import Receive, Send
+from zipccl.transport.control import ControlChannel
+
+_SPINS_BEFORE_YIELD = 200
+"""Polls in a row without progress after which a waiting rank lets others run on its core."""
+
+_IN_FLIGHT = 4
+"""Messages posted at a time in each direction, at least; with more peers, two a peer."""
+
+
+class MpiTransport:
+    """Implements Transport over a communicator of its own."""
+
+    def __init__(self, communicator: MPI.Comm, nodes: Sequence[int], timeout: float) -> None:
+        self._communicator = communicator
+        self._control = ControlChannel(communicator.Dup())
+        self.rank: int = communicator.rank
+        self.size: int = communicator.size
+        self.nodes = nodes
+        self._timeout = timeout
+        self._pool = BufferPool()
+        self._abandoned: list[object] = []
+
+    def begin(self, call: str, *, compare: bool) -> None:
+        self._control.begin(call)
+        if compare:
+            self._control.compare(self._poll)
+
+    def announce(self, error: BaseException) -> None:
+        self._control.announce(error)
+
+    def exchange(self, sends: Iterable[Send], receives: Iterable[Receive]) -> None:
+        exchange = _Exchange(self._communicator, self._pool, sends, receives)
+        try:
+            self._poll(exchange.advance, exchange.describe, exchange)
+        except BaseException:
+            # MPI may still write to or read from this memory.
+            self._abandoned.append(exchange)
+            raise
+
+    def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        in_place = source == target + self.rank * nbytes
+        self._wait(
+            self._communicator.Iallgather(
+                MPI.IN_PLACE if in_place else _memory(source, nbytes), _memory(target, nbytes, self.size)
+            )
+        )
+
+    def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        self._wait(
+            self._communicator.Ialltoall(_memory(source, nbytes, self.size), _memory(target, nbytes, self.size))
+        )
+
+    def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        self._wait(self._communicator.Ibcast(_memory(address, nbytes), root))
+
+    def barrier(self) -> None:
+        self._wait(self._communicator.Ibarrier())
+
+    def close(self) -> None:
+        self._pool.clear()
+        if not self._abandoned and not MPI.Is_finalized():
+            self._control.close()
+            self._communicator.Free()
+
+    def _wait(self, request: MPI.Request) -> None:
+        if not request.Test():
+            self._abandoned.append(request)
+            self._poll(request.Test, lambda: "all ranks to take part")
+            self._abandoned.pop()
+
+    def _poll(
+        self, done: Callable[[], bool], describe: Callable[[], str], exchange: _Exchange | None = None
+    ) -> None:
+        idle = 0
+        deadline = 0.0
+        moved = 0
+        try:
+            while not done():
+                if exchange and exchange.moved != moved:
+                    moved = exchange.moved
+                    idle = 0
+                    continue
+                idle += 1
+                if idle < _SPINS_BEFORE_YIELD:
+                    continue
+                self._control.listen()
+                os.sched_yield()
+                now = time.monotonic()
+                if idle == _SPINS_BEFORE_YIELD:
+                    deadline = now + self._timeout
+                elif now > deadline:
+                    raise CollectiveTimeoutError(
+                        f"rank {self.rank} of {self.size} waited {self._timeout:g} s for {describe()}; "
+                        "a rank has died, hangs, or did not make this call"
+                    )
+        except MPI.Exception as error:
+            if error.Get_error_class() == MPI.ERR_TRUNCATE:
+                raise MismatchError(
+                    f"rank {self.rank} got a larger message than it expected; the ranks' arguments differ"
+                ) from error
+            raise TransportError(f"MPI failed on rank {self.rank}: {error.Get_error_string()}") from error
+
+
+class _Exchange:
+    """The state of one exchange: what is posted, what comes next.
+
+    Attributes:
+        moved: count of the steps that made progress.
+    """
+
+    def __init__(
+        self, communicator: MPI.Comm, pool: BufferPool, sends: Iterable[Send], receives: Iterable[Receive]
+    ) -> None:
+        self._communicator = communicator
+        self._pool = pool
+        self._sends = iter(sends)
+        self._next_send = next(self._sends, None)
+        self._receives = iter(receives)
+        self._outgoing: deque[tuple[list[MPI.Request], Buffer | None, Send]] = deque()
+        self._incoming: deque[tuple[MPI.Request, int, Buffer | None, Receive]] = deque()
+        self._in_flight = max(_IN_FLIGHT, 2 * (communicator.size - 1))
+        self._status = MPI.Status()
+        self.moved = 0
+        for _ in range(self._in_flight):
+            self._post_receive()
+
+    def advance(self) -> bool:
+        """Prepare one message and consume one, as far as they are ready; tell whether all is done."""
+        send = self._next_send
+        if send and len(self._outgoing) < self._in_flight and send.ready():
+            self._start(send)
+        if self._incoming and self._incoming[0][0].Test(self._status):
+            self._consume()
+        if self._outgoing and MPI.Request.Testall(self._outgoing[0][0]):
+            _, buffer, _ = self._outgoing.popleft()
+            if buffer:
+                self._pool.give_back(buffer)
+            self.moved += 1
+        return not (self._next_send or self._incoming or self._outgoing)
+
+    def describe(self) -> str:
+        """Name what an exchange that does not advance waits for."""
+        waits = []
+        if self._incoming:
+            waits.append(f"a message from rank {self._incoming[0][3].peer}")
+        if self._outgoing:
+            waits.append(f"rank {', '.join(map(str, self._outgoing[0][2].peers))} to receive a message")
+        return " and ".join(waits)
+
+    def _start(self, send: Send) -> None:
+        buffer = self._pool.take(send.capacity) if send.capacity else None
+        memory = _memory(*send.prepare(buffer.address if buffer else 0))
+        requests = [self._communicator.Isend(memory, peer, send.tag) for peer in send.peers]
+        self._outgoing.append((requests, buffer, send))
+        self._next_send = next(self._sends, None)
+        self.moved += 1
+
+    def _post_receive(self) -> None:
+        receive = next(self._receives, None)
+        if receive is None:
+            return
+        buffer = self._pool.take(receive.capacity) if receive.target is None else None
+        address = buffer.address if buffer else receive.target or 0
+        request = self._communicator.Irecv(_memory(address, receive.capacity), receive.peer, receive.tag)
+        self._incoming.append((request, address, buffer, receive))
+
+    def _consume(self) -> None:
+        _, address, buffer, receive = self._incoming.popleft()
+        self._post_receive()
+        receive.consume(address, self._status.Get_count(MPI.BYTE))
+        if buffer:
+            self._pool.give_back(buffer)
+        self.moved += 1
+
+
+def _memory(address: int, nbytes: int, parts: int = 1) -> Any:
+    """Return parts of nbytes bytes each as a buffer argument of mpi4py."""
+    return (MPI.memory.fromaddress(address, nbytes * parts) if nbytes else None, nbytes, MPI.BYTE)
