@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from zipccl.errors import TransportError
+from zipccl.errors import PeerFailedError, TransportError
+
+_GRACE_SECONDS = 2.0
+"""Time that a rank which failed first has to print its traceback before those that it made fail end the job."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ def _abort_on_exception(mpi: Any) -> None:
         previous(kind, value, traceback)
         sys.stdout.flush()
         sys.stderr.flush()
+        if isinstance(value, PeerFailedError):
+            time.sleep(_GRACE_SECONDS)
         if not mpi.Is_finalized():
             mpi.COMM_WORLD.Abort(1)
 

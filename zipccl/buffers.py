@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import defaultdict
 
 import numpy as np
@@ -40,3 +41,12 @@ class BufferPool:
     def clear(self) -> None:
         """Free all buffers that are not lent."""
         self._free.clear()
+
+
+def never_free(owner: object) -> None:
+    """Keep an object, and the memory it owns, until the process has ended.
+
+    For what a failed call may leave behind: messages that are under way to or from memory, which the library below
+    goes on reading and writing even while it is finalised, after Python's objects are gone.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))

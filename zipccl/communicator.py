@@ -14,7 +14,7 @@ import numpy as np
 
 from zipccl import arrays
 from zipccl.arrays import ArrayView
-from zipccl.buffers import BufferPool
+from zipccl.buffers import BufferPool, never_free
 from zipccl.codec import default_codec
 from zipccl.codec.base import MAX, MIN, PROD, SUM
 from zipccl.codec.wire import BLOCK_COUNT, DType
@@ -24,6 +24,7 @@ from zipccl.collectives.messages import Messages
 from zipccl.config import Config
 from zipccl.errors import (
     ArgumentError,
+    CollectiveTimeoutError,
     MismatchError,
     PeerFailedError,
     TransportError,
@@ -350,7 +351,7 @@ class Communicator:
     def _fail_call(self, error: BaseException) -> None:
         if self.size == 1:
             return
-        if self._moving:
+        if self._moving or isinstance(error, CollectiveTimeoutError):
             self._unusable = f"{self._op} failed with {type(error).__name__}: {error}"
         if not self._begun:
             self._transport.begin(self._op, compare=False)
@@ -365,7 +366,11 @@ class Communicator:
             direct.copy(view.address, target.address, view.nbytes)
         else:
             self._moving = True
-            move(messages)
+            try:
+                move(messages)
+            except BaseException:
+                never_free((view.owner, target.owner, self._pool))
+                raise
             self._moving = False
         seconds = time.perf_counter() - begin
         self.last = CallRecord(

@@ -24,8 +24,7 @@ def encoded_nbytes_bound(count: int, dtype: Any) -> int:
     """
     if count < 0:
         raise ArgumentError(f"count is {count}; expected 0 or more")
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
-    return wire.MAX_HEADER_NBYTES + wire.body_nbytes_bound(count, wire.dtype_named(name))
+    return wire.MAX_HEADER_NBYTES + wire.body_nbytes_bound(count, wire.dtype_named(_dtype_name(dtype)))
 
 
 def encode(x: Any, *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
@@ -78,7 +77,10 @@ def decode(payload: Any, *, out: Any = None) -> Any:
     header = wire.Header.unpack(bytes_at(view.address, view.nbytes))
     check_body_nbytes(header, view.nbytes)
     if out is None:
-        out = np.empty(header.shape, numpy_dtype(header.dtype))
+        try:
+            out = np.empty(header.shape, numpy_dtype(header.dtype))
+        except ValueError as error:  # an empty array can have any lengths, but NumPy takes only some
+            raise CorruptPayloadError(f"payload has shape {header.shape}, which NumPy cannot make: {error}") from None
         target = view_output(out)
     else:
         target = view_output(out)
@@ -116,5 +118,15 @@ def check_body_nbytes(header: wire.Header, nbytes: int) -> None:
         raise CorruptPayloadError(f"payload's body of {body_nbytes} bytes ends before its directory")
 
 
+def _dtype_name(dtype: Any) -> str:
+    if isinstance(dtype, str):
+        return dtype
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype).removeprefix("torch.")
+
+
 def bytes_at(address: int, nbytes: int) -> memoryview:
+    """Return the memory at an address as bytes that can be written."""
     return memoryview((ctypes.c_uint8 * nbytes).from_address(address)).cast("B") if nbytes else memoryview(b"")

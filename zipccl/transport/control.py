@@ -57,9 +57,16 @@ class ControlChannel:
                 del waiting[peer]
             return not waiting and MPI.Request.Testall(sends)
 
-        self._sent.append((text, sends, notes, receives))
-        poll(done, lambda: f"rank {', '.join(map(str, waiting or self._peers))} to make the same call, {self._call}")
-        self._sent.pop()
+        try:
+            poll(
+                done, lambda: f"rank {', '.join(map(str, waiting or self._peers))} to make the same call, {self._call}"
+            )
+        except BaseException:
+            for request in waiting.values():
+                request.Cancel()
+                request.Wait()
+            self._sent.append((text, sends))
+            raise
         calls = {peer: note.rstrip(b"\0") for peer, note in notes.items()} | {self._communicator.rank: text}
         if any(call != text for call in calls.values()):
             each = "; ".join(f"rank {rank}: {calls[rank].decode(errors='replace')}" for rank in sorted(calls))

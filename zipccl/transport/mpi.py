@@ -13,7 +13,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from zipccl.buffers import Buffer, BufferPool
+from zipccl.buffers import Buffer, BufferPool, never_free
 from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
 from zipccl.transport.base import Receive, Send
 from zipccl.transport.control import ControlChannel
@@ -36,7 +36,7 @@ class MpiTransport:
         self.nodes = nodes
         self._timeout = timeout
         self._pool = BufferPool()
-        self._abandoned: list[object] = []
+        self._failed = False
 
     def begin(self, call: str, *, compare: bool) -> None:
         self._control.begin(call)
@@ -48,12 +48,7 @@ class MpiTransport:
 
     def exchange(self, sends: Iterable[Send], receives: Iterable[Receive]) -> None:
         exchange = _Exchange(self._communicator, self._pool, sends, receives)
-        try:
-            self._poll(exchange.advance, exchange.describe, exchange)
-        except BaseException:
-            # MPI may still write to or read from this memory.
-            self._abandoned.append(exchange)
-            raise
+        self._finish(exchange, exchange.advance, exchange.describe, exchange)
 
     def all_gather(self, source: int, nbytes: int, target: int) -> None:
         in_place = source == target + self.rank * nbytes
@@ -76,15 +71,26 @@ class MpiTransport:
 
     def close(self) -> None:
         self._pool.clear()
-        if not self._abandoned and not MPI.Is_finalized():
+        if not self._failed and not MPI.Is_finalized():
             self._control.close()
             self._communicator.Free()
 
     def _wait(self, request: MPI.Request) -> None:
-        if not request.Test():
-            self._abandoned.append(request)
-            self._poll(request.Test, lambda: "all ranks to take part")
-            self._abandoned.pop()
+        self._finish(request, request.Test, lambda: "all ranks to take part")
+
+    def _finish(
+        self,
+        owner: object,
+        done: Callable[[], bool],
+        describe: Callable[[], str],
+        exchange: _Exchange | None = None,
+    ) -> None:
+        try:
+            self._poll(done, describe, exchange)
+        except BaseException:
+            self._failed = True
+            never_free((self, owner))
+            raise
 
     def _poll(
         self, done: Callable[[], bool], describe: Callable[[], str], exchange: _Exchange | None = None

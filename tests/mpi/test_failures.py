@@ -1,0 +1,112 @@
+"""One rank fails: the others raise or end too, within seconds, and say why."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.launched import Finished, launch
+
+_BEGIN = """
+import os, signal, sys, time
+import numpy as np
+import zipccl
+
+comm = zipccl.init(timeout=float(os.environ.get("TEST_TIMEOUT", "20")))
+x = np.arange(1 << 20, dtype=np.float32)
+comm.all_reduce(x, compress="always")
+"""
+
+
+def run(tmp_path: Path, ranks: int, script: str, **options) -> Finished:
+    program = tmp_path / "program.py"
+    program.write_text(_BEGIN + textwrap.dedent(script))
+    return launch(ranks, [str(program)], timeout=60, **options)
+
+
+def test_an_exception_outside_a_call_ends_the_job(tmp_path: Path) -> None:
+    finished = run(tmp_path, 3, """
+        if comm.rank == 1:
+            raise RuntimeError("the reason")
+        comm.all_reduce(x)
+        print("not reached")
+    """)
+    assert finished.status not in (0, None), finished.output
+    assert "RuntimeError: the reason" in finished.output
+    assert "not reached" not in finished.output
+
+
+def test_an_exception_inside_a_call_ends_the_job(tmp_path: Path) -> None:
+    finished = run(tmp_path, 3, """
+        comm.all_reduce(x if comm.rank != 1 else x.astype(complex))
+        print("not reached")
+    """)
+    assert finished.status not in (0, None), finished.output
+    assert "UnsupportedArrayError: x has dtype complex128" in finished.output
+    assert "not reached" not in finished.output
+
+
+@pytest.mark.parametrize("compress", ["always", "never"])
+def test_a_missing_rank_is_named(tmp_path: Path, compress: str) -> None:
+    finished = run(
+        tmp_path,
+        2,
+        f"""
+        if comm.rank == 1:
+            time.sleep(6)
+            os._exit(0)
+        try:
+            comm.all_reduce(x, compress="{compress}")
+        except zipccl.CollectiveTimeoutError as error:
+            print("raised:", error, flush=True)
+        try:
+            comm.barrier()
+        except zipccl.TransportError as error:
+            print("then:", error, flush=True)
+        os._exit(0)
+        """,
+        environment={"TEST_TIMEOUT": "2"},
+    )
+    assert "raised: rank 0 of 2 waited 2 s for" in finished.output
+    assert "then: the communicator cannot be used: all_reduce failed" in finished.output
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_killed_rank(tmp_path: Path, ranks: int) -> None:
+    finished = run(tmp_path, ranks, """
+        if comm.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.all_reduce(x, compress="always")
+        print("not reached")
+    """)
+    assert finished.status not in (0, None), finished.output
+    assert "not reached" not in finished.output
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["pass", "comm.close()", "sys.exit(0)", "del comm", "y = comm.all_gather(x)"],
+)
+def test_exit_without_care(tmp_path: Path, end: str) -> None:
+    finished = run(tmp_path, 2, f"{end}\n")
+    assert finished.status == 0, finished.output
+    assert finished.output == ""
+
+
+def test_the_status_of_a_failed_check_is_kept(tmp_path: Path) -> None:
+    finished = run(tmp_path, 2, "sys.exit(3)")
+    assert finished.status == 3, finished.output
+
+
+def test_mpi4py_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('there is no mpi4py here')")
+    finished = launch(
+        1,
+        ["-c", "import zipccl; zipccl.init()"],
+        timeout=60,
+        environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+    )
+    assert 'TransportError: zipccl needs mpi4py and an MPI library: pip install "zipccl[mpi]"' in finished.output
