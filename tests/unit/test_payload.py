@@ -73,7 +73,7 @@ def test_out() -> None:
         zipccl.encode(x, out=out.view(np.float32)[: bound // 4])
     with pytest.raises(zipccl.ArgumentError, match="out overlaps x"):
         zipccl.encode(out[:64], out=out)
-    with pytest.raises(zipccl.UnsupportedArrayError, match="out of shape .* is not C-contiguous"):
+    with pytest.raises(zipccl.UnsupportedArrayError, match=r"out of shape .* is not C-contiguous"):
         zipccl.encode(x, out=np.zeros(4 * bound, np.uint8)[::2])
     with pytest.raises(zipccl.ArgumentError, match=r"out has shape \(2999,\); expected \(3000,\)"):
         zipccl.decode(payload, out=x[:-1])

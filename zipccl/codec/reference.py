@@ -152,7 +152,7 @@ def split(values: Bytes, dtype: wire.DType) -> tuple[Bytes, Bytes, NDArray[np.un
         exponent, mantissa, sign = high >> 10 & 31, high >> 3 & 127, high >> 15
     else:
         exponent, mantissa, sign = high >> 7 & 255, high & 127, high >> 15
-    return exponent.astype(np.uint8), (mantissa << 1 | sign).astype(np.uint8), low
+    return exponent.astype(np.uint8), (mantissa << 1 | sign).astype(np.uint8), low.astype(np.uint16)
 
 
 def join(
@@ -195,9 +195,9 @@ def _occurrences(exponent: Bytes, wanted: Ints) -> Ints:
 
 def _encode_blocks(source: Bytes, dtype: wire.DType, blocks: int) -> Bytes:
     values = source[: blocks * dtype.block_nbytes].reshape(blocks, dtype.block_nbytes)
-    zero = ~values.any(axis=1)
+    zero: Bools = ~values.any(axis=1)
     items = values.reshape(blocks, wire.BLOCK_COUNT, dtype.itemsize)
-    constant = (items == items[:, :1]).all(axis=(1, 2)) & ~zero
+    constant: Bools = (items == items[:, :1]).all(axis=(1, 2)) & ~zero
     exponent, rest, low = split(values, dtype)
     base = choose_base(exponent)
     symmetric = choose_symmetric(exponent, base)
@@ -209,7 +209,7 @@ def _encode_blocks(source: Bytes, dtype: wire.DType, blocks: int) -> Bytes:
         mask |= present[plane].astype(np.uint8) << plane
 
     variable_sizes = np.array([part.size for part in variable_parts])
-    raw = (variable_sizes >= dtype.raw_variable_nbytes) & ~zero & ~constant
+    raw: Bools = (variable_sizes >= dtype.raw_variable_nbytes) & ~zero & ~constant
     code = (variable_sizes // 2 + symmetric * wire.CODE_SYMMETRIC).astype(np.uint8)
     for where, special in ((zero, wire.CODE_ZERO), (constant, wire.CODE_CONSTANT), (raw, wire.CODE_RAW)):
         code[where] = special

@@ -233,9 +233,7 @@ class Header:
         return header_nbytes(len(self.shape))
 
     def pack(self) -> bytes:
-        fixed = _FIXED.pack(
-            MAGIC, VERSION, self.dtype.code, self.layout, 0, BLOCK_COUNT, len(self.shape), self.count
-        )
+        fixed = _FIXED.pack(MAGIC, VERSION, self.dtype.code, self.layout, 0, BLOCK_COUNT, len(self.shape), self.count)
         shape = struct.pack(f"<{len(self.shape)}Q", *self.shape)
         return (fixed + shape).ljust(self.nbytes, b"\0")
 

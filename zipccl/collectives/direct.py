@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from zipccl.codec import wire
@@ -33,6 +34,16 @@ class Reduction:
 
     op: int
     divisor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What goes to or comes from one peer."""
+
+    peer: int
+    address: int
+    count: int
+    plan: Plan
 
 
 def all_gather(messages: Messages, source: int, target: int, counts: Sequence[int], plan: Plan) -> None:
@@ -118,7 +129,7 @@ def all_reduce(
         for step in range(shards.steps + _LAG):
             yield from shards.sends(step)
             for index, piece in _at(reduced[rank], step - _LAG):
-                yield messages.send(peers, piece, _GATHER, lambda index=index: shards.reduced > index)
+                yield messages.send(peers, piece, _GATHER, partial(shards.has_reduced, index))
 
     def receives() -> Iterator[Receive]:
         for step in range(shards.steps + _LAG):
@@ -141,46 +152,49 @@ def reduce_gathered(messages: Messages, gathered: int, target: int, count: int, 
     messages.pool.give_back(accumulator)
 
 
-def send(messages: Messages, address: int, count: int, peer: int, plan: Plan) -> None:
-    """Send count values to a peer that calls receive: an envelope, which is a payload's header, then the pieces."""
-    envelope = wire.Header(messages.dtype, (count,), int(plan.compress)).pack()
+def send_receive(messages: Messages, outgoing: Parcel | None, incoming: Parcel | None) -> None:
+    """Send to one peer and receive from one that calls this too: an envelope each, then the pieces.
+
+    The envelope is the header of a payload of all values.
+
+    Raises:
+        MismatchError: the peer sends another count or dtype, or compresses where this rank does not.
+    """
+    messages.transport.exchange(
+        _parcel_sends(messages, outgoing) if outgoing else (),
+        _parcel_receives(messages, incoming) if incoming else (),
+    )
+
+
+def _parcel_sends(messages: Messages, parcel: Parcel) -> Iterator[Send]:
+    envelope = wire.Header(messages.dtype, (parcel.count,), int(parcel.plan.compress)).pack()
 
     def prepare(buffer: int) -> tuple[int, int]:
         ctypes.memmove(buffer, envelope, len(envelope))
         messages.add_sent(0, len(envelope))
         return buffer, len(envelope)
 
-    def sends() -> Iterator[Send]:
-        yield Send((peer,), len(envelope), prepare, tag=_POINT_TO_POINT)
-        for piece in messages.pieces(address, count, plan):
-            yield messages.send((peer,), piece, _POINT_TO_POINT)
-
-    messages.transport.exchange(sends(), ())
+    yield Send((parcel.peer,), len(envelope), prepare, tag=_POINT_TO_POINT)
+    for piece in messages.pieces(parcel.address, parcel.count, parcel.plan):
+        yield messages.send((parcel.peer,), piece, _POINT_TO_POINT)
 
 
-def receive(messages: Messages, address: int, count: int, peer: int, plan: Plan) -> None:
-    """Receive count values from a peer that calls send.
-
-    Raises:
-        MismatchError: the peer sends another count or dtype, or compresses where this rank does not.
-    """
-    expected = wire.Header(messages.dtype, (count,), int(plan.compress))
+def _parcel_receives(messages: Messages, parcel: Parcel) -> Iterator[Receive]:
+    expected = wire.Header(messages.dtype, (parcel.count,), int(parcel.plan.compress))
 
     def check(buffer: int, nbytes: int) -> None:
         found = ctypes.string_at(buffer, nbytes)
         if found != expected.pack():
             sent = wire.Header.unpack(memoryview(found))
             raise MismatchError(
-                f"rank {peer} sends {sent.count} values of {sent.dtype.name}, compressed: {bool(sent.layout)}; rank "
-                f"{messages.transport.rank} expects {count} of {messages.dtype.name}, compressed: {plan.compress}"
+                f"rank {parcel.peer} sends {sent.count} values of {sent.dtype.name}, compressed: {bool(sent.layout)}; "
+                f"rank {messages.transport.rank} expects {parcel.count} of {messages.dtype.name}, "
+                f"compressed: {parcel.plan.compress}"
             )
 
-    def receives() -> Iterator[Receive]:
-        yield Receive(peer, expected.nbytes, check, None, _POINT_TO_POINT)
-        for piece in messages.pieces(address, count, plan):
-            yield messages.receive(peer, piece, _POINT_TO_POINT)
-
-    messages.transport.exchange((), receives())
+    yield Receive(parcel.peer, expected.nbytes, check, None, _POINT_TO_POINT)
+    for piece in messages.pieces(parcel.address, parcel.count, parcel.plan):
+        yield messages.receive(parcel.peer, piece, _POINT_TO_POINT)
 
 
 def copy(source: int, target: int, nbytes: int) -> None:
@@ -194,7 +208,6 @@ class _Shards:
 
     Attributes:
         steps: the greatest number of pieces in a shard.
-        reduced: how many pieces of this rank's shard stand reduced at target.
     """
 
     def __init__(
@@ -209,10 +222,14 @@ class _Shards:
         self._start = starts[self._rank]
         self._shards = [messages.pieces(start, count, plan) for start, count in zip(starts, counts, strict=True)]
         self.steps = max(len(shard) for shard in self._shards)
-        self.reduced = 0
+        self._reduced = 0
 
     def close(self) -> None:
         self._messages.pool.give_back(self._accumulator)
+
+    def has_reduced(self, index: int) -> bool:
+        """Tell whether the piece of that index of this rank's shard stands reduced at target."""
+        return self._reduced > index
 
     def sends(self, step: int) -> Iterator[Send]:
         """Yield this rank's messages with the other shards' pieces of that step."""
@@ -245,14 +262,12 @@ class _Shards:
                 self._messages.codec.pack(
                     self._messages.dtype, self._accumulator.address, target, piece.count, self._reduction.divisor
                 )
-                self.reduced += 1
+                self._reduced += 1
 
         return combine
 
 
-def _combine(
-    messages: Messages, reduction: Reduction, rank: int, values: int, accumulator: int, count: int
-) -> None:
+def _combine(messages: Messages, reduction: Reduction, rank: int, values: int, accumulator: int, count: int) -> None:
     """Combine the values of a rank into an accumulator; ranks come in order, and rank 0 starts it."""
     if rank == 0:
         messages.codec.widen(messages.dtype, values, accumulator, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from zipccl.buffers import BufferPool
 from zipccl.codec import wire
@@ -15,7 +15,8 @@ from zipccl.strategy import Plan
 from zipccl.transport.base import Receive, Send, Transport, always
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """Values that are one message."""
 
     address: int
@@ -29,6 +30,7 @@ class Messages:
     Attributes:
         raw_nbytes: bytes that this rank's messages would have without compression, over all peers.
         wire_nbytes: bytes that they have.
+        compressed: whether any message of this rank, sent or received, is compressed.
     """
 
     def __init__(self, transport: Transport, codec: Codec, dtype: DType, pool: BufferPool) -> None:
@@ -38,17 +40,17 @@ class Messages:
         self.pool = pool
         self.raw_nbytes = 0
         self.wire_nbytes = 0
+        self.compressed = False
 
     def pieces(self, address: int, count: int, plan: Plan) -> list[Piece]:
         """Cut count values at an address into pieces."""
+        self.compressed |= plan.compress and count > 0
         return [
             Piece(address + start * self.dtype.itemsize, min(plan.chunk_count, count - start), plan.compress)
             for start in range(0, count, plan.chunk_count)
         ]
 
-    def send(
-        self, peers: Sequence[int], piece: Piece, tag: int, ready: Callable[[], bool] = always
-    ) -> Send:
+    def send(self, peers: Sequence[int], piece: Piece, tag: int, ready: Callable[[], bool] = always) -> Send:
         """Return the message that carries a piece to peers."""
         nbytes = piece.count * self.dtype.itemsize
 

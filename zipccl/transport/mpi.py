@@ -59,9 +59,7 @@ class MpiTransport:
         )
 
     def all_to_all(self, source: int, nbytes: int, target: int) -> None:
-        self._wait(
-            self._communicator.Ialltoall(_memory(source, nbytes, self.size), _memory(target, nbytes, self.size))
-        )
+        self._wait(self._communicator.Ialltoall(_memory(source, nbytes, self.size), _memory(target, nbytes, self.size)))
 
     def broadcast(self, address: int, nbytes: int, root: int) -> None:
         self._wait(self._communicator.Ibcast(_memory(address, nbytes), root))
@@ -92,9 +90,7 @@ class MpiTransport:
             never_free((self, owner))
             raise
 
-    def _poll(
-        self, done: Callable[[], bool], describe: Callable[[], str], exchange: _Exchange | None = None
-    ) -> None:
+    def _poll(self, done: Callable[[], bool], describe: Callable[[], str], exchange: _Exchange | None = None) -> None:
         idle = 0
         deadline = 0.0
         moved = 0

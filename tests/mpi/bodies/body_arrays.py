@@ -47,7 +47,9 @@ def test_torch(comm: zipccl.Communicator, name, compress) -> None:
     assert isinstance(found, torch.Tensor)
     assert found.dtype == inputs[0].dtype
     assert torch.equal(found, torch.cat(inputs))
-    assert torch.equal(comm.all_gather(inputs[comm.rank].T[1:], compress=compress), torch.cat([x.T[1:] for x in inputs]))
+    assert torch.equal(
+        comm.all_gather(inputs[comm.rank].T[1:], compress=compress), torch.cat([x.T[1:] for x in inputs])
+    )
     out = torch.empty_like(inputs[0])
     assert comm.all_reduce(inputs[comm.rank], out=out, op="max", compress=compress) is out
     assert torch.equal(out, torch.stack(inputs).amax(0))

@@ -21,7 +21,7 @@ def test_record_of_a_compressed_call(comm: zipccl.Communicator) -> None:
     x = make(BFLOAT16, (100_000,), comm.rank)
     comm.all_gather(x, compress="always")
     assert comm.last is not None
-    assert (comm.last.op, comm.last.algorithm, comm.last.compressed) == ("all_gather", "direct", True)
+    assert (comm.last.op, comm.last.algorithm, comm.last.compressed) == ("all_gather", "direct", comm.size > 1)
     assert comm.last.raw_nbytes == x.nbytes * (comm.size - 1)
     assert comm.last.seconds > 0
     assert comm.last.ratio > 1.4 or comm.size == 1
@@ -65,7 +65,8 @@ def test_one_rank_never_calls_the_transport(comm: zipccl.Communicator, monkeypat
         pytest.skip("needs a single rank")
     monkeypatch.setattr(comm, "_transport", None)
     x = make(BFLOAT16, (1000,))
-    for result in (comm.all_gather(x), comm.all_reduce(x), comm.reduce_scatter(x), comm.all_to_all(x), comm.broadcast(x)):
+    for call in (comm.all_gather, comm.all_reduce, comm.reduce_scatter, comm.all_to_all, comm.broadcast):
+        result = call(x)
         assert result is not x
         assert (result == x).all()
     comm.barrier()

@@ -39,8 +39,8 @@ several_ranks = pytest.mark.skipif("__import__('mpi4py.MPI').MPI.COMM_WORLD.size
         (lambda c: c.all_reduce(np.zeros(3, int), op="avg"), zipccl.ArgumentError, "expected a float dtype"),
         (lambda c: c.broadcast(np.zeros(3), root=c.size), zipccl.ArgumentError, "root is"),
         (lambda c: c.broadcast(np.zeros(3), root=-1), zipccl.ArgumentError, "root is -1"),
-        (lambda c: c.send(np.zeros(3), c.rank), zipccl.ArgumentError, "this rank itself"),
-        (lambda c: c.recv(np.zeros(3), c.size), zipccl.ArgumentError, "peer is"),
+        (lambda c: c.send(np.zeros(3), c.rank), zipccl.ArgumentError, "expected another rank"),
+        (lambda c: c.recv(np.zeros(3), c.size), zipccl.ArgumentError, "source is"),
         (
             lambda c: c.all_to_all(np.zeros(3), send_counts=[1] * c.size + [2]),
             zipccl.ArgumentError,
@@ -141,7 +141,7 @@ def test_receive_of_another_count() -> None:
     if comm.rank == 0:
         comm.send(make(BFLOAT16, (100,)), 1)
     elif comm.rank == 1:
-        with pytest.raises(zipccl.MismatchError, match="sends 100 values of bfloat16.* expects 90 of float32"):
+        with pytest.raises(zipccl.MismatchError, match=r"sends 100 values of bfloat16.* expects 90 of float32"):
             comm.recv(np.zeros(90, np.float32), 0)
 
 
@@ -157,5 +157,5 @@ def test_corrupt_payload(monkeypatch: pytest.MonkeyPatch) -> None:
 
     if comm.rank == 0:
         monkeypatch.setattr(messages_module, "encode_to", corrupt)
-    with pytest.raises((zipccl.CorruptPayloadError, zipccl.PeerFailedError), match="directory|tile ends|codes"):
+    with pytest.raises((zipccl.CorruptPayloadError, zipccl.PeerFailedError), match=r"directory|tile ends|codes"):
         comm.all_gather(make(BFLOAT16, (50_000,), comm.rank), compress="always")

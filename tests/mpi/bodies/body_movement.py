@@ -107,3 +107,13 @@ def test_send_to_the_next_rank(comm: zipccl.Communicator, dtype, shape, compress
 def test_strided_input(comm: zipccl.Communicator, dtype, strided, compress) -> None:
     inputs = [strided(make(dtype, (600, 40), rank)) for rank in range(comm.size)]
     assert_same_bits(comm.all_gather(inputs[comm.rank], compress=compress), np.concatenate(inputs))
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (200_000,)], ids=str)
+def test_send_around_the_ring(comm: zipccl.Communicator, dtype, shape, compress) -> None:
+    if comm.size == 1:
+        pytest.skip("needs several ranks")
+    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    out = np.empty(shape, dtype)
+    assert comm.send_recv(make(dtype, shape, comm.rank), out, after, before, compress=compress) is out
+    assert_same_bits(out, make(dtype, shape, before))

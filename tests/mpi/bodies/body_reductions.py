@@ -89,8 +89,10 @@ def test_special_values(comm: zipccl.Communicator, dtype, patterns, nan, op, com
                 # IEEE 754-2019 minimum and maximum: NaN wins, and -0 is less than +0.
                 pick = np.minimum if op == "min" else np.maximum
                 both_zero = (result == 0) & (values == 0)
-                negative = np.signbit(result) | np.signbit(values) if op == "min" else (
-                    np.signbit(result) & np.signbit(values)
+                negative = (
+                    np.signbit(result) | np.signbit(values)
+                    if op == "min"
+                    else (np.signbit(result) & np.signbit(values))
                 )
                 zeros = np.where(negative, np.float32(-0.0), np.float32(0.0))
                 result = np.where(both_zero, zeros, pick(result, values))
