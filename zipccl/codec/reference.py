@@ -195,7 +195,7 @@ def _occurrences(exponent: Bytes, wanted: Ints) -> Ints:
 
 def _encode_blocks(source: Bytes, dtype: wire.DType, blocks: int) -> Bytes:
     values = source[: blocks * dtype.block_nbytes].reshape(blocks, dtype.block_nbytes)
-    zero: Bools = ~values.any(axis=1)
+    zero: Bools = np.count_nonzero(values, axis=1) == 0
     items = values.reshape(blocks, wire.BLOCK_COUNT, dtype.itemsize)
     constant: Bools = (items == items[:, :1]).all(axis=(1, 2)) & ~zero
     exponent, rest, low = split(values, dtype)

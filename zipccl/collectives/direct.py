@@ -76,17 +76,22 @@ def all_to_all(
     rank, size = messages.transport.rank, messages.transport.size
     sources = _starts(messages, source, send_counts)
     targets = _starts(messages, target, receive_counts)
+    # Each rank starts with its neighbour, so that not all send to rank 0 at once.
+    after = [(rank + distance) % size for distance in range(1, size)]
 
-    def parts(starts: Sequence[int], counts: Sequence[int], step: int) -> list[tuple[int, list[Piece]]]:
-        # Each rank starts with its neighbour, so that not all send to rank 0 at once.
-        peers = [(rank + step * distance) % size for distance in range(1, size)]
-        return [(peer, messages.pieces(starts[peer], counts[peer], plan_for(counts[peer]))) for peer in peers]
+    def parts(starts: Sequence[int], counts: Sequence[int], peers: Sequence[int]) -> Iterator[tuple[int, Piece]]:
+        return in_turns([(peer, messages.pieces(starts[peer], counts[peer], plan_for(counts[peer]))) for peer in peers])
 
-    copy(sources[rank], targets[rank], send_counts[rank] * messages.dtype.itemsize)
-    messages.transport.exchange(
-        (messages.send((peer,), piece, _SCATTER) for peer, piece in in_turns(parts(sources, send_counts, 1))),
-        (messages.receive(peer, piece, _SCATTER) for peer, piece in in_turns(parts(targets, receive_counts, -1))),
-    )
+    def sends() -> Iterator[Send]:
+        for peer, piece in parts(sources, send_counts, [*after, rank]):
+            if peer == rank:
+                target = targets[rank] + piece.address - sources[rank]
+                copy(piece.address, target, piece.count * messages.dtype.itemsize)
+            else:
+                yield messages.send((peer,), piece, _SCATTER)
+
+    receives = (messages.receive(peer, piece, _SCATTER) for peer, piece in parts(targets, receive_counts, after[::-1]))
+    messages.transport.exchange(sends(), receives)
 
 
 def broadcast(messages: Messages, address: int, count: int, root: int, plan: Plan) -> None:
