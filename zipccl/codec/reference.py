@@ -21,7 +21,6 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-
 class ReferenceCodec:
     """The Codec protocol in NumPy, for machines without the native extension and for the tests."""
 
@@ -234,9 +233,7 @@ def _encode_blocks(source: Bytes, dtype: wire.DType, blocks: int) -> Bytes:
     ends = _tile_ends(np.cumsum(static_sizes), np.cumsum(variable_sizes))
     directory = [base, code, mask] if planes else [base, code]
     layout = wire.BlocksLayout.of(source.size // dtype.itemsize, dtype)
-    padding = np.zeros(
-        layout.static_offset - layout.directory_offset - blocks * dtype.directory_entry_nbytes, np.uint8
-    )
+    padding = np.zeros(layout.static_offset - layout.directory_offset - blocks * dtype.directory_entry_nbytes, np.uint8)
     tail = source[values.size :]
     return np.concatenate([ends.view(np.uint8).ravel(), *directory, padding, *static, *variable, tail])
 
@@ -319,9 +316,7 @@ def _encode_exponents(exponent: Bytes, base: Bytes, symmetric: Bools) -> tuple[B
     return level_0, variable_parts
 
 
-def _decode_exponents(
-    level_0: Bytes, variable: Bytes, starts: Ints, sizes: Ints, base: Bytes, symmetric: int
-) -> Bytes:
+def _decode_exponents(level_0: Bytes, variable: Bytes, starts: Ints, sizes: Ints, base: Bytes, symmetric: int) -> Bytes:
     bits = np.unpackbits(level_0, axis=1, bitorder="little").reshape(len(base), 2, wire.BLOCK_COUNT)
     codes = bits[:, 0] | bits[:, 1] << 1
     offsets = np.append(_OFFSETS[symmetric], np.zeros((3, 1), np.uint8), axis=1)

@@ -1,0 +1,63 @@
+"""The native codec: C++ for the instruction sets of the machine it runs on."""
+
+from __future__ import annotations
+
+from zipccl import _native, config
+from zipccl.codec.wire import DType
+from zipccl.errors import ArgumentError, CorruptPayloadError
+
+_OK = 0
+# By the status codes of zipccl/native/codec.hpp.
+_REASONS = (
+    "",
+    "dtype {dtype} has no blocks layout",
+    "body of {nbytes} bytes ends before its directory",
+    "body of {nbytes} bytes for {count} values of {dtype} does not have the size that its tile ends tell",
+    "a directory entry has a code or mask that this version does not write",
+    "the tile ends differ from the directory's sizes",
+    "a block's codes take another size than its directory entry tells",
+)
+
+_IMPLEMENTATIONS = {name: number for number, (name, supported) in enumerate(_native.implementations()) if supported}
+
+
+def supported_isas() -> tuple[str, ...]:
+    """Return the names of the implementations that this machine can run, best first."""
+    return tuple(_IMPLEMENTATIONS)
+
+
+class NativeCodec:
+    """The Codec protocol in native code.
+
+    Args:
+        isa: one of ``supported_isas()``; by default what the environment variable ZIPCCL_FORCE_ISA says, or the best.
+
+    Raises:
+        ArgumentError: there is no such implementation, or this machine cannot run it.
+    """
+
+    def __init__(self, isa: str | None = None) -> None:
+        chosen = isa or config.forced_isa() or supported_isas()[0]
+        if chosen not in _IMPLEMENTATIONS:
+            raise ArgumentError(f"isa {chosen!r} is not supported on this machine; supported are {supported_isas()}")
+        self.name = chosen
+        self._number = _IMPLEMENTATIONS[chosen]
+
+    def encode_body(self, dtype: DType, source: int, count: int, body: int) -> int:
+        return _native.encode_body(self._number, dtype.code, source, count, body)
+
+    def decode_body(self, dtype: DType, body: int, nbytes: int, target: int, count: int) -> None:
+        status = _native.decode_body(self._number, dtype.code, body, nbytes, target, count)
+        if status != _OK:
+            raise CorruptPayloadError(_REASONS[status].format(dtype=dtype.name, nbytes=nbytes, count=count))
+
+    def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
+        _native.widen(self._number, dtype.code, source, accumulator, count)
+
+    def accumulate(self, dtype: DType, op: int, source: int, accumulator: int, count: int) -> None:
+        _native.accumulate(self._number, dtype.code, op, source, accumulator, count)
+
+    def pack(self, dtype: DType, accumulator: int, target: int, count: int, divisor: int) -> None:
+        if divisor < 1:
+            raise ArgumentError(f"divisor is {divisor}; expected 1 or more")
+        _native.pack(self._number, dtype.code, accumulator, target, count, divisor)
