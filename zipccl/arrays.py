@@ -120,18 +120,22 @@ def _not_contiguous(argument: str, shape: object, strides: object) -> Unsupporte
     )
 
 
-@cache
-def _numpy_dtypes() -> dict[np.dtype[Any], DType]:
-    known = {np.dtype(name): wire.dtype_named(name) for name in _NUMPY_NAMES}
-    try:
-        ml_dtypes = importlib.import_module("ml_dtypes")
-    except ModuleNotFoundError:
+_NUMPY_DTYPES = {np.dtype(name): wire.dtype_named(name) for name in _NUMPY_NAMES}
+
+
+def _find_numpy_dtype(dtype: np.dtype[Any]) -> DType | None:
+    if (known := _NUMPY_DTYPES.get(dtype)) is not None:
         return known
-    return known | {np.dtype(getattr(ml_dtypes, name)): wire.dtype_named(name) for name in _ML_DTYPES}
+    # An array of a dtype of ml_dtypes exists only where that package is imported, which takes long.
+    ml_dtypes = sys.modules.get("ml_dtypes")
+    for name in _ML_DTYPES if ml_dtypes else ():
+        if dtype == getattr(ml_dtypes, name):
+            return _NUMPY_DTYPES.setdefault(dtype, wire.dtype_named(name))
+    return None
 
 
 def _view_numpy(array: np.ndarray[Any, Any], argument: str, *, copy: bool) -> ArrayView:
-    dtype = _numpy_dtypes().get(array.dtype)
+    dtype = _find_numpy_dtype(array.dtype)
     if dtype is None:
         raise _unsupported_dtype(argument, array.dtype)
     if not array.flags.c_contiguous:

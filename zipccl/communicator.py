@@ -233,10 +233,10 @@ class Communicator:
             gathered = self._pool.take(view.nbytes)
             self._transport.all_to_all(view.address, target.nbytes, gathered.address)
             messages.add_sent(view.nbytes - target.nbytes)
-            direct.reduce_gathered(messages, gathered.address, target.address, target.count, reduction)
+            direct.reduce_gathered(messages, gathered.address, target.address, target.count, self.size, reduction)
             self._pool.give_back(gathered)
 
-        self._move(view, target, move)
+        self._move(view, target, move, reduction)
         return arrays.result(target, x)
 
     @_collective
@@ -265,10 +265,10 @@ class Communicator:
             gathered = self._pool.take(view.nbytes * self.size)
             self._transport.all_gather(view.address, view.nbytes, gathered.address)
             messages.add_sent(view.nbytes * (self.size - 1))
-            direct.reduce_gathered(messages, gathered.address, target.address, view.count, reduction)
+            direct.reduce_gathered(messages, gathered.address, target.address, view.count, self.size, reduction)
             self._pool.give_back(gathered)
 
-        self._move(view, target, move)
+        self._move(view, target, move, reduction)
         return arrays.result(target, x)
 
     @_collective
@@ -368,11 +368,19 @@ class Communicator:
         if not isinstance(error, PeerFailedError):
             self._transport.announce(error)
 
-    def _move(self, view: ArrayView, target: ArrayView, move: Callable[[Messages], None]) -> None:
+    def _move(
+        self,
+        view: ArrayView,
+        target: ArrayView,
+        move: Callable[[Messages], None],
+        reduction: Reduction | None = None,
+    ) -> None:
         """Run what moves the data of a call, and record it."""
         begin = time.perf_counter()
         messages = Messages(self._transport, self._codec, view.dtype, self._pool)
-        if self.size == 1:
+        if self.size == 1 and reduction:
+            direct.reduce_gathered(messages, view.address, target.address, view.count, 1, reduction)
+        elif self.size == 1:
             direct.copy(view.address, target.address, view.nbytes)
         else:
             self._moving = True

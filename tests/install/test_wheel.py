@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 _NOT_SOURCES = shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so", "__pycache__")
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the checkout without what was built in it."""
-    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("sources") / "zipccl", ignore=_NOT_SOURCES))
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Return a copy of the checkout without what was built in it; building leaves its results there."""
+    return Path(shutil.copytree(ROOT, tmp_path / "sources", ignore=_NOT_SOURCES))
 
 
 def build_wheel(sources: Path, directory: Path, **environment: str) -> Path:

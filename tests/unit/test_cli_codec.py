@@ -56,13 +56,13 @@ def test_every_implementation_is_right(
 
 def test_wrong_values_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(ReferenceCodec, "decode_body", lambda *_: None)
-    assert main("bench codec -b 4K -n 1 -w 0 --isa reference".split()) == 1
+    assert main(["bench", "codec", "-b", "4K", "-n", "1", "-w", "0", "--isa", "reference"]) == 1
     assert "# Out of bounds values : 2048 FAILED" in capsys.readouterr().out
 
 
 def test_unchecked_values_are_not_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(ReferenceCodec, "decode_body", lambda *_: None)
-    assert main("bench codec -b 4K -n 1 -w 0 -c 0 --isa reference".split()) == 0
+    assert main(["bench", "codec", "-b", "4K", "-n", "1", "-w", "0", "-c", "0", "--isa", "reference"]) == 0
     printed = capsys.readouterr().out
     assert " N/A " in printed
     assert "# Out of bounds values : not checked" in printed

@@ -147,11 +147,12 @@ def all_reduce(
     shards.close()
 
 
-def reduce_gathered(messages: Messages, gathered: int, target: int, count: int, reduction: Reduction) -> None:
-    """Reduce count values of each rank, which stand at gathered in rank order, to target."""
-    size = messages.transport.size
+def reduce_gathered(
+    messages: Messages, gathered: int, target: int, count: int, ranks: int, reduction: Reduction
+) -> None:
+    """Reduce count values of each of ranks ranks, which stand at gathered in rank order, to target."""
     accumulator = messages.pool.take(count * accumulator_itemsize(messages.dtype))
-    for rank, start in enumerate(_starts(messages, gathered, [count] * size)):
+    for rank, start in enumerate(_starts(messages, gathered, [count] * ranks)):
         _combine(messages, reduction, rank, start, accumulator.address, count)
     messages.codec.pack(messages.dtype, accumulator.address, target, count, reduction.divisor)
     messages.pool.give_back(accumulator)

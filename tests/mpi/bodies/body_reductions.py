@@ -76,9 +76,6 @@ def test_special_values(comm: zipccl.Communicator, dtype, patterns, nan, op, com
     inputs = [np.full(n * n, patterns[-1], word) for _ in range(size)]
     inputs[0] = np.repeat(np.array(patterns, word), n)
     inputs[-1] = np.tile(np.array(patterns, word), n)
-    if size == 1:
-        assert_same_bits(comm.all_reduce(inputs[0].view(dtype), op=op, compress=compress), inputs[0].view(dtype))
-        return
     floats = [x.view(dtype).astype(np.float32) for x in inputs]
     with np.errstate(all="ignore"):
         result = floats[0]

@@ -1,0 +1,35 @@
+"""The command line: zipccl bench COLLECTIVE, zipccl bench codec, zipccl info."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import zipccl
+from zipccl.cli import bench, codec, info
+from zipccl.cli.options import Parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status: 0, 1 where values were wrong, 2 where it could not be run.
+
+    Args:
+        argv: the words after the program's name; by default those that it was started with.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = Parser(prog="zipccl", description=zipccl.__doc__)
+    parser.add_argument("--version", action="version", version=f"zipccl {zipccl.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    benches = commands.add_parser(
+        "bench",
+        help="measure a collective against MPI's own, or the codec against memcpy",
+        description="Measure a collective against MPI's own, or the codec against memcpy. "
+        "Each has its options: zipccl bench all_reduce --help.",
+    ).add_subparsers(metavar="WHAT", required=True)
+    bench.add_parsers(benches)
+    codec.add_parser(benches)
+    info.add_parser(commands)
+    options = parser.parse_args(words)
+    options.words = words
+    status: int = options.run(options)
+    return status
