@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _REFERENCE_MAX_NBYTES = 64 << 10
 """Size up to which --isa all includes the reference codec, which is some thousand times slower."""
 
+_MIN_TURN_NBYTES = 4 << 20
+"""Bytes that are coded before it is the next one's turn."""
+
 _COLUMNS = (
     Column("size", "(B)", 12),
     Column("count", "(elements)", 13),
@@ -118,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
         "bench": "codec, one thread",
         "sizes": common.describe(options),
         "data": tile.description,
-        "times": "medians over iterations; encode, decode and memcpy take turns",
+        "times": "medians over iterations; encode, decode and memcpy take turns, of 4 MiB or one call",
     }
     for name, value in facts.items():
         print(f"# {name:<6}  {value}")
@@ -170,27 +173,33 @@ def _measure(codec: Codec, tile: data.Tile, count: int, options: argparse.Namesp
     copied = np.zeros_like(source)
     body_nbytes = 0
 
+    addresses = [array.ctypes.data for array in (source, body, target, copied)]
+    source_address, body_address, target_address, copied_address = addresses
+
     def encode() -> None:
         nonlocal body_nbytes
-        body_nbytes = codec.encode_body(dtype, source.ctypes.data, count, body.ctypes.data)
+        body_nbytes = codec.encode_body(dtype, source_address, count, body_address)
 
     def decode() -> None:
         # A body as large as the values is not coded, and what receives one copies it.
         if body_nbytes == source.nbytes:
-            ctypes.memmove(target.ctypes.data, body.ctypes.data, body_nbytes)
+            ctypes.memmove(target_address, body_address, body_nbytes)
         else:
-            codec.decode_body(dtype, body.ctypes.data, body_nbytes, target.ctypes.data, count)
+            codec.decode_body(dtype, body_address, body_nbytes, target_address, count)
 
     def copy() -> None:
-        ctypes.memmove(copied.ctypes.data, source.ctypes.data, source.nbytes)
+        ctypes.memmove(copied_address, source_address, source.nbytes)
 
     turns: tuple[Callable[[], None], ...] = (encode, decode, copy)
     seconds: list[list[float]] = [[] for _ in turns]
+    # Small arrays are done several times in a row, so that they are in the cache that they fit in.
+    calls = max(1, _MIN_TURN_NBYTES // max(1, source.nbytes))
     for iteration in range(options.warmup_iters + options.iters):
         for call, measured in zip(turns, seconds, strict=True):
             begin = time.perf_counter()
-            call()
-            duration = time.perf_counter() - begin
+            for _ in range(calls):
+                call()
+            duration = (time.perf_counter() - begin) / calls
             if iteration >= options.warmup_iters:
                 measured.append(duration)
     wrong = 0
