@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 CODED = (BFLOAT16, np.dtype(np.float16), np.dtype(np.float32))
-CANONICAL_NAN = {2: {BFLOAT16: 0x7FC0, np.dtype(np.float16): 0x7E00}, 4: 0x7FC00000, 8: 0x7FF8000000000000}
+FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 
 
 def make(dtype: Any, shape: tuple[int, ...], rank: int = 0, seed: int = 0) -> NDArray[Any]:
@@ -47,12 +47,23 @@ def assert_same_bits(found: Any, expected: Any) -> None:
 def reduced(inputs: list[NDArray[Any]], op: str) -> NDArray[Any]:
     """Reduce arrays in rank order, floats in fp32 (fp64 in fp64), rounded once, NaN made the canonical one."""
     dtype = inputs[0].dtype
-    narrow = dtype in CODED
-    combine = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    narrow = dtype in (*CODED, *FLOAT8)
+    combine = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": _minimum, "max": _maximum}[op]
     with np.errstate(all="ignore"):
         result = inputs[0].astype(np.float32) if narrow else inputs[0].copy()
         for values in inputs[1:]:
             result = combine(result, values.astype(result.dtype))
         if op == "avg":
             result = result / result.dtype.type(len(inputs))
+        if result.dtype.kind == "f":
+            result = np.where(np.isnan(result), result.dtype.type(np.nan), result)
         return result.astype(dtype)
+
+
+def _minimum(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Do what IEEE 754-2019 calls minimum: NaN wins, and -0 is less than +0."""
+    return np.where((a == b) & np.signbit(a), a, np.minimum(a, b)) if a.dtype.kind == "f" else np.minimum(a, b)
+
+
+def _maximum(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return np.where((a == b) & ~np.signbit(a), a, np.maximum(b, a)) if a.dtype.kind == "f" else np.maximum(a, b)

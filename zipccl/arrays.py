@@ -32,7 +32,7 @@ class ArrayView:
     Attributes:
         address: of the first byte.
         owner: the array itself, or a contiguous copy of it; it keeps the memory alive.
-        empty: makes a new array of the same framework and dtype with a given shape.
+        empty: makes a new array of the same framework with a given shape and dtype.
     """
 
     address: int
@@ -40,7 +40,7 @@ class ArrayView:
     shape: tuple[int, ...]
     dtype: DType
     owner: Any
-    empty: Callable[[tuple[int, ...]], Any]
+    empty: Callable[[tuple[int, ...], DType], Any]
 
     @property
     def nbytes(self) -> int:
@@ -71,6 +71,19 @@ def check_output(out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
         raise ArgumentError(f"out has dtype {out.dtype.name}; expected {dtype.name}")
     if out.shape != shape:
         raise ArgumentError(f"out has shape {out.shape}; expected {shape}")
+
+
+def check_separate(view: ArrayView, out: ArrayView) -> None:
+    """Raise ArgumentError if two arrays have memory in common."""
+    if view.address < out.address + out.nbytes and out.address < view.address + view.nbytes:
+        raise ArgumentError("out overlaps the input; pass separate memory")
+
+
+def result(array: Any, like: Any) -> Any:
+    """Return an array that came from a view's ``empty`` in the framework of what the view was made of."""
+    if type(like).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return sys.modules["jax"].numpy.asarray(array)
+    return array
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -145,8 +158,11 @@ def _view_numpy(array: np.ndarray[Any, Any], argument: str, *, copy: bool) -> Ar
     if not copy and not array.flags.writeable:
         raise UnsupportedArrayError(f"{argument} is read-only; pass a writeable array")
     address: int = array.__array_interface__["data"][0]
-    numpy_type = array.dtype
-    return ArrayView(address, array.size, array.shape, dtype, array, lambda shape: np.empty(shape, numpy_type))
+    return ArrayView(address, array.size, array.shape, dtype, array, _empty_numpy)
+
+
+def _empty_numpy(shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    return np.empty(shape, numpy_dtype(dtype))
 
 
 @cache
@@ -170,14 +186,13 @@ def _view_torch(tensor: Any, argument: str, *, copy: bool) -> ArrayView:
         if not copy:
             raise _not_contiguous(argument, tuple(tensor.shape), tensor.stride())
         tensor = tensor.contiguous()
-    torch_type = tensor.dtype
     return ArrayView(
         tensor.data_ptr(),
         tensor.numel(),
         tuple(tensor.shape),
         dtype,
         tensor,
-        lambda shape: torch.empty(shape, dtype=torch_type),
+        lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype.name)),
     )
 
 
@@ -190,13 +205,6 @@ def _view_jax(array: Any, argument: str, *, copy: bool) -> ArrayView:
             f"{argument} is on {', '.join(sorted(platforms))}; this communicator moves arrays in CPU memory"
         )
     return _view_numpy(np.asarray(array), argument, copy=copy)
-
-
-def result(view: ArrayView, like: Any) -> Any:
-    """Return what a caller who passed like gets for a view made by its ``empty``."""
-    if type(like).__module__.partition(".")[0] in ("jax", "jaxlib"):
-        return sys.modules["jax"].numpy.asarray(view.owner)
-    return view.owner
 
 
 class _DLDevice(ctypes.Structure):

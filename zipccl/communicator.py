@@ -28,7 +28,6 @@ from zipccl.errors import (
     MismatchError,
     PeerFailedError,
     TransportError,
-    UnsupportedArrayError,
 )
 from zipccl.stats import CallRecord, Totals
 from zipccl.strategy import Strategy
@@ -111,6 +110,7 @@ class Communicator:
         self._moving = False
         self._op = ""
         self._begun = False
+        self._out_of_step = False
         self.rank = transport.rank
         self.size = transport.size
         self.local_rank = local_rank
@@ -135,7 +135,7 @@ class Communicator:
         value_counts = _value_counts(view, rows)
         own = target.address + sum(value_counts[: self.rank]) * view.dtype.itemsize
         if own != view.address:
-            _check_separate(view, target)
+            arrays.check_separate(view, target)
         plan = self._strategy.plan(compress, view.dtype, max(value_counts))
         self._begin(f"all_gather({_what(view)}, counts={rows}, {plan})")
 
@@ -147,7 +147,7 @@ class Communicator:
                 messages.add_sent(view.nbytes * (self.size - 1))
 
         self._move(view, target, move)
-        return arrays.result(target, x)
+        return arrays.result(target.owner, x)
 
     @_collective
     def all_to_all(
@@ -176,7 +176,7 @@ class Communicator:
         self._begin(f"all_to_all({_what(view)}, rows={parts}, {self._strategy.plan(compress, view.dtype, 0)})")
         receive_rows = send_rows if even else self._receive_rows(send_rows, recv_counts)
         target = self._target(view, out, (sum(receive_rows), *view.shape[1:]))
-        _check_separate(view, target)
+        arrays.check_separate(view, target)
         plan = self._strategy.plan(compress, view.dtype, view.count // self.size)
 
         def move(messages: Messages) -> None:
@@ -194,7 +194,7 @@ class Communicator:
                 messages.add_sent(view.nbytes // self.size * (self.size - 1))
 
         self._move(view, target, move)
-        return arrays.result(target, x)
+        return arrays.result(target.owner, x)
 
     @_collective
     def reduce_scatter(
@@ -221,7 +221,7 @@ class Communicator:
         if sum(rows) != view.shape[0]:
             raise ArgumentError(f"counts add up to {sum(rows)}, but x has {view.shape[0]} rows")
         target = self._target(view, out, (rows[self.rank], *view.shape[1:]))
-        _check_separate(view, target)
+        arrays.check_separate(view, target)
         value_counts = _value_counts(view, rows)
         plan = self._strategy.plan(compress, view.dtype, max(value_counts))
         self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan})")
@@ -237,7 +237,7 @@ class Communicator:
             self._pool.give_back(gathered)
 
         self._move(view, target, move, reduction)
-        return arrays.result(target, x)
+        return arrays.result(target.owner, x)
 
     @_collective
     def all_reduce(self, x: Any, *, op: str = "sum", out: Any = None, compress: str = "auto") -> Any:
@@ -253,7 +253,7 @@ class Communicator:
         reduction = self._reduction(op, view.dtype)
         target = self._target(view, out, view.shape)
         if target.address != view.address:
-            _check_separate(view, target)
+            arrays.check_separate(view, target)
         counts = _shard_counts(view.count, self.size)
         plan = self._strategy.plan(compress, view.dtype, counts[0])
         self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
@@ -269,7 +269,7 @@ class Communicator:
             self._pool.give_back(gathered)
 
         self._move(view, target, move, reduction)
-        return arrays.result(target, x)
+        return arrays.result(target.owner, x)
 
     @_collective
     def broadcast(self, x: Any, *, root: int = 0, out: Any = None, compress: str = "auto") -> Any:
@@ -278,7 +278,7 @@ class Communicator:
         self._check_rank("root", root)
         target = self._target(view, out, view.shape)
         if target.address != view.address:
-            _check_separate(view, target)
+            arrays.check_separate(view, target)
         plan = self._strategy.plan(compress, view.dtype, view.count)
         self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan})")
 
@@ -292,7 +292,7 @@ class Communicator:
                 messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
 
         self._move(view, target, move)
-        return arrays.result(target, x)
+        return arrays.result(target.owner, x)
 
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
         """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
@@ -310,7 +310,7 @@ class Communicator:
         view, target = arrays.view_input(x), arrays.view_output(out)
         if target.dtype is not view.dtype:
             raise ArgumentError(f"out has dtype {target.dtype.name}; expected {view.dtype.name}, the dtype of x")
-        _check_separate(view, target)
+        arrays.check_separate(view, target)
         self._exchange("send_recv", view, target, compress, dest=dest, source=source)
         return out
 
@@ -334,6 +334,9 @@ class Communicator:
             self._pool.clear()
             self._transport.close()
 
+    def __repr__(self) -> str:
+        return f"<zipccl.Communicator rank {self.rank} of {self.size}, node {self.node}, {self.device}>"
+
     def __enter__(self) -> Communicator:
         return self
 
@@ -353,20 +356,29 @@ class Communicator:
         """Begin a call whose arguments are good on this rank."""
         self._begun = True
         if self.size > 1:
-            compare = self._config.check and call not in self._compared
+            compare = self._out_of_step or (self._config.check and call not in self._compared)
             self._transport.begin(call, compare=compare)
             if compare:
                 self._compared.add(call)
+                self._out_of_step = False
 
     def _fail_call(self, error: BaseException) -> None:
         if self.size == 1:
             return
-        if self._moving or isinstance(error, CollectiveTimeoutError):
-            self._unusable = f"{self._op} failed with {type(error).__name__}: {error}"
         if not self._begun:
             self._transport.begin(self._op, compare=False)
         if not isinstance(error, PeerFailedError):
             self._transport.announce(error)
+        # Ranks that did not fail wait in this call: meet no other of theirs than one that they compare.
+        self._out_of_step = True
+        if self._moving or isinstance(error, CollectiveTimeoutError):
+            self._end(f"{self._op} failed with {type(error).__name__}: {error}")
+
+    def _end(self, reason: str) -> None:
+        """Make the communicator unusable, and those of the other ranks when they call something."""
+        self._unusable = reason
+        if self.size > 1:
+            self._transport.announce_end(reason)
 
     def _move(
         self,
@@ -419,13 +431,13 @@ class Communicator:
         try:
             self._move(view, target, lambda messages: direct.send_receive(messages, outgoing, incoming))
         except BaseException as error:
-            self._unusable = f"{op} failed with {type(error).__name__}: {error}"
+            self._end(f"{op} failed with {type(error).__name__}: {error}")
             raise
 
     def _target(self, view: ArrayView, out: Any, shape: tuple[int, ...]) -> ArrayView:
         """Return where the result of a call on view goes: out, or a new array."""
         if out is None:
-            return arrays.view_output(view.empty(shape))
+            return arrays.view_output(view.empty(shape, view.dtype))
         target = arrays.view_output(out)
         arrays.check_output(target, view.dtype, shape)
         return target
@@ -433,8 +445,6 @@ class Communicator:
     def _reduction(self, op: str, dtype: DType) -> Reduction:
         if op not in _OPS:
             raise ArgumentError(f"op is {op!r}; expected one of {', '.join(_OPS)}")
-        if dtype.name.startswith("float8"):
-            raise UnsupportedArrayError(f"x has dtype {dtype.name}, which cannot be reduced; convert it first")
         if op == "avg" and "float" not in dtype.name:
             raise ArgumentError(f'op is "avg", but x has dtype {dtype.name}; expected a float dtype')
         return Reduction(_OPS[op], self.size if op == "avg" else 1)
@@ -493,8 +503,3 @@ def _shard_counts(count: int, size: int) -> list[int]:
     """Share count values among ranks, in whole blocks as long as there are any."""
     share = -(-count // (size * BLOCK_COUNT)) * BLOCK_COUNT
     return [min(share, max(0, count - rank * share)) for rank in range(size)]
-
-
-def _check_separate(view: ArrayView, target: ArrayView) -> None:
-    if view.address < target.address + target.nbytes and target.address < view.address + view.nbytes:
-        raise ArgumentError("out overlaps x; pass separate memory")

@@ -36,10 +36,10 @@ class Config:
         if timeout is not None and not timeout > 0:
             raise ArgumentError(f"timeout is {timeout}; expected seconds, more than 0")
         return cls(
-            timeout=timeout or _positive("ZIPCCL_TIMEOUT", float, 600.0),
-            check=_variable("ZIPCCL_CHECK", {"0": False, "1": True}.__getitem__, True),
-            chunk_nbytes=_positive("ZIPCCL_CHUNK_NBYTES", int, None),
-            max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30),
+            timeout=timeout or _positive("ZIPCCL_TIMEOUT", float, 600.0, "seconds, more than 0"),
+            check=_variable("ZIPCCL_CHECK", {"0": False, "1": True}.__getitem__, True, "0 or 1"),
+            chunk_nbytes=_positive("ZIPCCL_CHUNK_NBYTES", int, None, "a number of bytes, more than 0"),
+            max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30, "a number of bytes, more than 0"),
         )
 
 
@@ -48,18 +48,18 @@ def forced_isa() -> str | None:
     return os.environ.get("ZIPCCL_FORCE_ISA") or None
 
 
-def _variable(name: str, parse: Callable[[str], T], default: T) -> T:
+def _variable(name: str, parse: Callable[[str], T], default: T, expected: str) -> T:
     text = os.environ.get(name)
     if not text:
         return default
     try:
         return parse(text)
     except (ValueError, KeyError):
-        raise ArgumentError(f"{name} is {text!r}, which is not one of its values; see zipccl/config.py") from None
+        raise ArgumentError(f"environment variable {name} is {text!r}; expected {expected}") from None
 
 
-def _positive(name: str, parse: Callable[[str], T], default: T) -> T:
-    value = _variable(name, parse, default)
+def _positive(name: str, parse: Callable[[str], T], default: T, expected: str) -> T:
+    value = _variable(name, parse, default, expected)
     if value is not None and not value > 0:  # type: ignore[operator]
-        raise ArgumentError(f"{name} is {value}; expected more than 0")
+        raise ArgumentError(f"environment variable {name} is {value}; expected {expected}")
     return value

@@ -7,12 +7,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from zipccl.arrays import check_output, numpy_dtype, view_input, view_output
+from zipccl.arrays import ArrayView, check_output, check_separate, result, view_input, view_output
 from zipccl.codec import default_codec, wire
 from zipccl.codec.base import Codec
-from zipccl.errors import ArgumentError, CorruptPayloadError
+from zipccl.errors import ArgumentError, CorruptPayloadError, ZipcclError
+
+_UINT8 = wire.dtype_named("uint8")
 
 
 def encoded_nbytes_bound(count: int, dtype: Any) -> int:
@@ -27,7 +28,7 @@ def encoded_nbytes_bound(count: int, dtype: Any) -> int:
     return wire.MAX_HEADER_NBYTES + wire.body_nbytes_bound(count, wire.dtype_named(_dtype_name(dtype)))
 
 
-def encode(x: Any, *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+def encode(x: Any, *, out: Any = None) -> Any:
     """Compress an array without loss.
 
     Args:
@@ -35,58 +36,66 @@ def encode(x: Any, *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]
         out: a 1-D uint8 array of at least ``encoded_nbytes_bound`` bytes to write to; a new one if not given.
 
     Returns:
-        The payload, a 1-D uint8 array; the filled part of out if that was given.
+        The payload, a 1-D uint8 array of x's framework; the filled part of out if that was given.
 
     Raises:
         UnsupportedArrayError: x cannot be encoded.
-        ArgumentError: out is too small or of another dtype.
+        ArgumentError: out is too small or of another dtype, or overlaps x.
     """
     view = view_input(x)
-    header = wire.Header(view.dtype, view.shape, wire.LAYOUT_RAW)
     if out is None:
-        out = np.empty(header.nbytes + wire.body_nbytes_bound(view.count, view.dtype), np.uint8)
+        room = wire.header_nbytes(len(view.shape)) + wire.body_nbytes_bound(view.count, view.dtype)
+        target = view_output(view.empty((room,), _UINT8))
     else:
+        target = view_output(out)
         bound = encoded_nbytes_bound(view.count, view.dtype.name)
-        if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or out.size < bound:
-            found = f"{out.dtype} array of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-            raise ArgumentError(f"out is a {found}; expected a 1-D uint8 array of at least {bound} bytes")
-        if np.shares_memory(out, np.frombuffer(bytes_at(view.address, view.nbytes), np.uint8)):
-            raise ArgumentError("out overlaps x; pass separate memory")
-    nbytes = encode_to(default_codec(), view.dtype, view.shape, view.address, view_output(out).address)
-    return out[:nbytes]
+        if target.dtype is not _UINT8 or len(target.shape) != 1 or target.count < bound:
+            raise ArgumentError(
+                f"out is a {target.dtype.name} array of shape {target.shape}; "
+                f"expected a 1-D uint8 array of at least {bound} bytes"
+            )
+        check_separate(view, target)
+    nbytes = encode_to(default_codec(), view.dtype, view.shape, view.address, target.address)
+    return result(target.owner[:nbytes], x)
 
 
 def decode(payload: Any, *, out: Any = None) -> Any:
     """Restore the array that a payload was made from, bit for bit.
 
     Args:
-        payload: bytes, or a contiguous uint8 array, that ``encode`` returned.
+        payload: what ``encode`` returned, or its bytes.
         out: an array of the same dtype and shape to write to.
 
     Returns:
-        out if it was given, else a new NumPy array.
+        out if it was given, else a new array of the payload's framework; of NumPy if that is bytes.
 
     Raises:
         CorruptPayloadError: the payload is not one that encode makes; out's content is then undefined.
-        ArgumentError: out has another dtype or shape.
+        ArgumentError: out has another dtype or shape, or overlaps the payload.
     """
     source = np.frombuffer(payload, np.uint8) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
     view = view_input(source)
-    if view.dtype.name != "uint8":
+    if view.dtype is not _UINT8:
         raise ArgumentError(f"payload has dtype {view.dtype.name}; expected uint8")
     header = wire.Header.unpack(bytes_at(view.address, view.nbytes))
     check_body_nbytes(header, view.nbytes)
     if out is None:
-        try:
-            out = np.empty(header.shape, numpy_dtype(header.dtype))
-        except ValueError as error:  # an empty array can have any lengths, but NumPy takes only some
-            raise CorruptPayloadError(f"payload has shape {header.shape}, which NumPy cannot make: {error}") from None
-        target = view_output(out)
+        target = view_output(_new_array(view, header))
     else:
         target = view_output(out)
         check_output(target, header.dtype, header.shape)
+        check_separate(view, target)
     decode_from(default_codec(), header, view.address, view.nbytes, target.address)
-    return out
+    return result(target.owner, source) if out is None else out
+
+
+def _new_array(payload: ArrayView, header: wire.Header) -> Any:
+    try:
+        return payload.empty(header.shape, header.dtype)
+    except ZipcclError:
+        raise
+    except (ValueError, TypeError, RuntimeError) as error:  # an empty array may have lengths that no framework takes
+        raise CorruptPayloadError(f"payload has the impossible shape {header.shape}: {error}") from None
 
 
 def encode_to(codec: Codec, dtype: wire.DType, shape: tuple[int, ...], source: int, payload: int) -> int:

@@ -33,6 +33,9 @@ class Plan:
     compress: bool
     chunk_count: int
 
+    def __str__(self) -> str:
+        return f"compress={self.compress}, pieces of {self.chunk_count}"
+
 
 class Strategy:
     """Decides the same on all ranks: only from what they have in common."""

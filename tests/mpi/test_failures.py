@@ -82,6 +82,25 @@ def test_a_missing_rank_is_named(tmp_path: Path, compress: str) -> None:
     assert "then: the communicator cannot be used: all_reduce failed" in finished.output
 
 
+@pytest.mark.parametrize("compress", ["always", "never"])
+def test_a_rank_that_ends_early(tmp_path: Path, compress: str) -> None:
+    finished = run(
+        tmp_path,
+        3,
+        f"""
+        comm.all_reduce(x, compress="{compress}")
+        if comm.rank == 1:
+            sys.exit(0)
+        try:
+            comm.all_reduce(x, compress="{compress}")
+        except zipccl.PeerFailedError as error:
+            print("raised:", error, flush=True)
+        """,
+        environment={"TEST_TIMEOUT": "300"},
+    )
+    assert finished.output.count("rank 1 takes no part: its program has ended") == 2, finished.output
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_killed_rank(tmp_path: Path, ranks: int) -> None:
     finished = run(

@@ -10,6 +10,7 @@ import zipccl
 from zipccl import launch
 from zipccl.cli import data
 from zipccl.cli import options as common
+from zipccl.config import Config
 from zipccl.errors import ArgumentError, ZipcclError
 from zipccl.netlab import Link
 
@@ -42,7 +43,7 @@ def add_parsers(subparsers: Subparsers) -> None:
         description = f"Measure {name} ({summary}) against MPI's own collective, in turns, and check every bit."
         parser = subparsers.add_parser(name, help=summary, description=description, epilog=_EPILOG)
         common.add_size_options(parser, "32M")
-        common.add_run_options(parser, "float32", iters=7, warmup_iters=2)
+        common.add_run_options(parser, "bfloat16", iters=7, warmup_iters=2)
         if name in _REDUCTIONS:
             parser.add_argument(
                 "-o", "--op", choices=("sum", "prod", "min", "max", "avg"), default="sum", help="default: %(default)s"
@@ -95,14 +96,13 @@ def _check(options: argparse.Namespace) -> Link | None:
     Raises:
         ArgumentError: an option has a value that cannot be used.
     """
+    Config.from_environment()
     common.sizes(options)
     link = None if options.link is None else Link.parse(options.link)
     if link is not None and options.started_for is None and launch.under_launcher():
         raise ArgumentError("argument --link: the ranks are there already; start them without mpiexec or srun")
     if options.op == "avg" and "float" not in options.datatype.name:
         raise ArgumentError(f"argument -o: avg needs a float type, found -d {options.datatype.name}")
-    if options.op != "none" and options.datatype.name.startswith("float8"):
-        raise ArgumentError(f"argument -d: {options.datatype.name} cannot be reduced")
     data.load(options.data, options.datatype, max_count=1)
     common.check_output_file(options)
     return link

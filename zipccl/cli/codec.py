@@ -22,7 +22,7 @@ from zipccl.cli.table import Column
 from zipccl.codec import wire
 from zipccl.codec.base import Codec
 from zipccl.codec.reference import ReferenceCodec
-from zipccl.errors import ArgumentError
+from zipccl.errors import ArgumentError, ZipcclError
 
 if TYPE_CHECKING:
     from zipccl.cli.options import Subparsers
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         codecs = _codecs(options.isa)
         tile = data.load(options.data, options.datatype, max(sizes) // options.datatype.itemsize)
         common.check_output_file(options)
-    except ArgumentError as error:
+    except ZipcclError as error:
         options.parser.error(str(error))
     facts = {
         "zipccl": zipccl.__version__,

@@ -71,6 +71,9 @@ class Transport(Protocol):
     def announce(self, error: BaseException) -> None:
         """Make the other ranks raise in the current call too, because this one cannot finish it."""
 
+    def announce_end(self, reason: str) -> None:
+        """Make the other ranks raise in all later calls, because this one will make none."""
+
     def exchange(self, sends: Iterable[Send], receives: Iterable[Receive]) -> None:
         """Send and receive messages, a few of each at a time, each in its order; prepare and consume overlap them."""
 

@@ -15,6 +15,9 @@ from zipccl.errors import MismatchError, PeerFailedError
 _FAILURE_TAG = 0
 _FIRST_CALL_TAG = 1
 _CALL_TAGS = 1 << 14
+_EVERY_CALL = 0
+"""In the place of a call's number, which counts from 1."""
+
 _MAX_TEXT_NBYTES = 1024
 
 Poll = Callable[[Callable[[], bool], Callable[[], str]], None]
@@ -74,9 +77,18 @@ class ControlChannel:
 
     def announce(self, error: BaseException) -> None:
         """Tell the other ranks that this one raised an error in the current call."""
-        kind = MismatchError if isinstance(error, MismatchError) else PeerFailedError
-        text = f"rank {self._communicator.rank} raised {type(error).__name__} in {self._call}: {error}"
-        note = f"{self._sequence}\n{kind.__name__}\n{text}".encode()[:_MAX_TEXT_NBYTES]
+        if isinstance(error, MismatchError):
+            self._notify(self._sequence, MismatchError, str(error))
+        else:
+            text = f"rank {self._communicator.rank} raised {type(error).__name__} in {self._call}: {error}"
+            self._notify(self._sequence, PeerFailedError, text)
+
+    def announce_end(self, reason: str) -> None:
+        """Tell the other ranks that this one takes part in no later call."""
+        self._notify(_EVERY_CALL, PeerFailedError, f"rank {self._communicator.rank} takes no part: {reason}")
+
+    def _notify(self, sequence: int, kind: type[Exception], text: str) -> None:
+        note = f"{sequence}\n{kind.__name__}\n{text}".encode()[:_MAX_TEXT_NBYTES]
         self._sent += [(note, self._communicator.Isend([note, MPI.BYTE], peer, _FAILURE_TAG)) for peer in self._peers]
 
     def listen(self) -> None:
@@ -88,9 +100,10 @@ class ControlChannel:
         """
         while (found := self._take(_FAILURE_TAG)) is not None:
             sequence, _, note = found[1].partition("\n")
-            if int(sequence) >= self._sequence:
+            if int(sequence) == _EVERY_CALL or int(sequence) >= self._sequence:
                 self._failures[int(sequence)] = note
-        if (failure := self._failures.pop(self._sequence, None)) is not None:
+        failure = self._failures.pop(self._sequence, None) or self._failures.get(_EVERY_CALL)
+        if failure is not None:
             kind, _, text = failure.partition("\n")
             raise (MismatchError if kind == MismatchError.__name__ else PeerFailedError)(text)
         if not self._compares and (found := self._take(self._tag())) is not None:

@@ -5,8 +5,10 @@ Nothing here blocks inside MPI: every wait polls, so that a time-out can be kept
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -36,7 +38,9 @@ class MpiTransport:
         self.nodes = nodes
         self._timeout = timeout
         self._pool = BufferPool()
+        self._closed = False
         self._failed = False
+        atexit.register(_announce_exit, weakref.ref(self))
 
     def begin(self, call: str, *, compare: bool) -> None:
         self._control.begin(call)
@@ -45,6 +49,9 @@ class MpiTransport:
 
     def announce(self, error: BaseException) -> None:
         self._control.announce(error)
+
+    def announce_end(self, reason: str) -> None:
+        self._control.announce_end(reason)
 
     def exchange(self, sends: Iterable[Send], receives: Iterable[Receive]) -> None:
         exchange = _Exchange(self._communicator, self._pool, sends, receives)
@@ -68,6 +75,7 @@ class MpiTransport:
         self._wait(self._communicator.Ibarrier())
 
     def close(self) -> None:
+        self._closed = True
         self._pool.clear()
         if not self._failed and not MPI.Is_finalized():
             self._control.close()
@@ -191,6 +199,13 @@ class _Exchange:
         if buffer:
             self._pool.give_back(buffer)
         self.moved += 1
+
+
+def _announce_exit(reference: weakref.ref[MpiTransport]) -> None:
+    """Let ranks that still wait for this one know that it has ended."""
+    transport = reference()
+    if transport and not transport._closed and not MPI.Is_finalized():
+        transport.announce_end("its program has ended")
 
 
 def _memory(address: int, nbytes: int, parts: int = 1) -> Any:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import zipccl
-from tests.tensors import BFLOAT16, CODED, assert_same_bits, make, reduced
+from tests.tensors import BFLOAT16, CODED, FLOAT8, assert_same_bits, make, reduced
 
-DTYPES = [*CODED, np.float64, np.int16, np.uint8, np.int64]
+DTYPES = [*CODED, *FLOAT8, np.float64, np.int16, np.uint8, np.int64]
 COMPRESS = ["auto", "always", "never"]
 OPS = ["sum", "prod", "min", "max", "avg"]
 
@@ -76,23 +76,6 @@ def test_special_values(comm: zipccl.Communicator, dtype, patterns, nan, op, com
     inputs = [np.full(n * n, patterns[-1], word) for _ in range(size)]
     inputs[0] = np.repeat(np.array(patterns, word), n)
     inputs[-1] = np.tile(np.array(patterns, word), n)
-    floats = [x.view(dtype).astype(np.float32) for x in inputs]
-    with np.errstate(all="ignore"):
-        result = floats[0]
-        for values in floats[1:]:
-            if op == "sum":
-                result = result + values
-            else:
-                # IEEE 754-2019 minimum and maximum: NaN wins, and -0 is less than +0.
-                pick = np.minimum if op == "min" else np.maximum
-                both_zero = (result == 0) & (values == 0)
-                negative = (
-                    np.signbit(result) | np.signbit(values)
-                    if op == "min"
-                    else (np.signbit(result) & np.signbit(values))
-                )
-                zeros = np.where(negative, np.float32(-0.0), np.float32(0.0))
-                result = np.where(both_zero, zeros, pick(result, values))
-        expected = result.astype(dtype).view(word)
-    expected[np.isnan(result)] = nan
-    assert_same_bits(comm.all_reduce(inputs[comm.rank].view(dtype), op=op, compress=compress), expected.view(dtype))
+    expected = reduced([x.view(dtype) for x in inputs], op)
+    assert (expected.view(word)[np.isnan(expected.astype(np.float32))] == nan).all()
+    assert_same_bits(comm.all_reduce(inputs[comm.rank].view(dtype), op=op, compress=compress), expected)
