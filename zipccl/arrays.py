@@ -79,10 +79,24 @@ def check_separate(view: ArrayView, out: ArrayView) -> None:
         raise ArgumentError("out overlaps the input; pass separate memory")
 
 
+def new(view: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
+    """Make an array of a view's framework.
+
+    Raises:
+        ArgumentError: the framework cannot make one of that shape.
+    """
+    try:
+        return view.empty(shape, dtype)
+    except UnsupportedArrayError:
+        raise
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(f"an array of shape {shape} cannot be made: {error}") from None
+
+
 def result(array: Any, like: Any) -> Any:
     """Return an array that came from a view's ``empty`` in the framework of what the view was made of."""
-    if type(like).__module__.partition(".")[0] in ("jax", "jaxlib"):
-        return sys.modules["jax"].numpy.asarray(array)
+    if (jax := sys.modules.get("jax")) and isinstance(like, jax.Array):
+        return jax.numpy.asarray(array)
     return array
 
 
@@ -105,16 +119,15 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 def _view(array: Any, argument: str, *, copy: bool) -> ArrayView:
     if isinstance(array, np.ndarray):
         return _view_numpy(array, argument, copy=copy)
-    framework = type(array).__module__.partition(".")[0]
-    if framework == "torch":
-        return _view_torch(array, argument, copy=copy)
-    if framework in ("jax", "jaxlib"):
-        return _view_jax(array, argument, copy=copy)
+    if (torch := sys.modules.get("torch")) and isinstance(array, torch.Tensor):
+        return _view_torch(torch, array, argument, copy=copy)
+    if (jax := sys.modules.get("jax")) and isinstance(array, jax.Array):
+        return _view_jax(jax, array, argument, copy=copy)
     if hasattr(array, "__cuda_array_interface__"):
         raise UnsupportedArrayError(f"{argument} is in GPU memory; this communicator moves arrays in CPU memory")
     if hasattr(array, "__dlpack__"):
         return _view_numpy(_from_dlpack(array, argument), argument, copy=copy)
-    if hasattr(array, "__array_interface__"):
+    if hasattr(array, "__array_interface__") and (copy or not isinstance(array, np.generic)):
         return _view_numpy(np.asarray(array), argument, copy=copy)
     raise UnsupportedArrayError(
         f"{argument} is a {type(array).__name__}; expected an array of NumPy, PyTorch or JAX, or one that has "
@@ -148,6 +161,10 @@ def _find_numpy_dtype(dtype: np.dtype[Any]) -> DType | None:
 
 
 def _view_numpy(array: np.ndarray[Any, Any], argument: str, *, copy: bool) -> ArrayView:
+    if isinstance(array, np.ma.MaskedArray):
+        raise UnsupportedArrayError(f"{argument} is a masked array; pass {argument}.data or {argument}.filled()")
+    if type(array) is not np.ndarray:
+        array = array.view(np.ndarray)
     dtype = _find_numpy_dtype(array.dtype)
     if dtype is None:
         raise _unsupported_dtype(argument, array.dtype)
@@ -171,23 +188,26 @@ def _torch_dtypes() -> dict[Any, DType]:
     return {getattr(torch, dtype.name): dtype for dtype in wire.DTYPES if hasattr(torch, dtype.name)}
 
 
-def _view_torch(tensor: Any, argument: str, *, copy: bool) -> ArrayView:
-    torch = sys.modules["torch"]
+def _view_torch(torch: Any, tensor: Any, argument: str, *, copy: bool) -> ArrayView:
     if tensor.device.type != "cpu":
         raise UnsupportedArrayError(f"{argument} is on {tensor.device}; this communicator moves arrays in CPU memory")
-    if tensor.layout is not torch.strided:
-        raise UnsupportedArrayError(f"{argument} has layout {tensor.layout}; expected a dense tensor")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise UnsupportedArrayError(f"{argument} is sparse, nested or of another layout; expected a dense tensor")
     dtype = _torch_dtypes().get(tensor.dtype)
     if dtype is None:
         raise _unsupported_dtype(argument, tensor.dtype)
-    if tensor.is_neg() or tensor.is_conj():
-        tensor = tensor.resolve_neg().resolve_conj()
-    if not tensor.is_contiguous():
-        if not copy:
-            raise _not_contiguous(argument, tuple(tensor.shape), tensor.stride())
-        tensor = tensor.contiguous()
+    if copy:
+        tensor = tensor.detach().resolve_neg().resolve_conj().contiguous()
+    elif tensor.is_neg() or not tensor.is_contiguous():
+        raise _not_contiguous(argument, tuple(tensor.shape), tensor.stride())
+    elif tensor.requires_grad and torch.is_grad_enabled():
+        raise UnsupportedArrayError(
+            f"{argument} requires grad; pass {argument}.detach(), or call under torch.no_grad()"
+        )
+    else:
+        torch.autograd.graph.increment_version(tensor)
     return ArrayView(
-        tensor.data_ptr(),
+        _torch_address(tensor, argument, tensor.numel() * dtype.itemsize),
         tensor.numel(),
         tuple(tensor.shape),
         dtype,
@@ -196,14 +216,37 @@ def _view_torch(tensor: Any, argument: str, *, copy: bool) -> ArrayView:
     )
 
 
-def _view_jax(array: Any, argument: str, *, copy: bool) -> ArrayView:
+def _torch_address(tensor: Any, argument: str, nbytes: int) -> int:
+    """Return the address of a contiguous tensor, whose storage may be missing or too small, as FSDP leaves it."""
+    try:
+        address: int = tensor.data_ptr()
+        stored = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    except (RuntimeError, NotImplementedError) as error:
+        raise UnsupportedArrayError(f"{argument} has no memory of its own: {error}") from None
+    if nbytes and (address == 0 or stored < nbytes):
+        raise UnsupportedArrayError(
+            f"{argument} is a {type(tensor).__name__} of {nbytes} bytes whose storage holds {max(stored, 0)}; "
+            "expected a tensor with memory of its own (of a DTensor pass its local tensor)"
+        )
+    return address
+
+
+def _view_jax(jax: Any, array: Any, argument: str, *, copy: bool) -> ArrayView:
+    if isinstance(array, jax.core.Tracer):
+        raise UnsupportedArrayError(f"{argument} is traced by a JAX transformation; call zipccl outside of it")
     if not copy:
         raise UnsupportedArrayError(f"{argument} is a JAX array, which cannot be written; leave {argument} out")
+    if array.is_deleted():
+        raise UnsupportedArrayError(f"{argument} is a deleted JAX array")
     platforms = {device.platform for device in array.devices()}
     if platforms != {"cpu"}:
         raise UnsupportedArrayError(
             f"{argument} is on {', '.join(sorted(platforms))}; this communicator moves arrays in CPU memory"
         )
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+        raise _unsupported_dtype(argument, array.dtype)
+    if array.dtype.itemsize == 8 and not jax.config.jax_enable_x64:
+        raise UnsupportedArrayError(f"{argument} has dtype {array.dtype}, which JAX makes only with jax_enable_x64")
     return _view_numpy(np.asarray(array), argument, copy=copy)
 
 

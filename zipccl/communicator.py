@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import prod
+from operator import index
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     config = Config.from_environment(timeout)
     from zipccl.bootstrap import connect
 
-    world = connect()
+    world = connect(config.timeout)
     from zipccl.transport.mpi import MpiTransport
 
     transport = MpiTransport(world.communicator, world.nodes, config.timeout)
@@ -147,7 +148,7 @@ class Communicator:
                 messages.add_sent(view.nbytes * (self.size - 1))
 
         self._move(view, target, move)
-        return arrays.result(target.owner, x)
+        return arrays.result(target.owner, x) if out is None else out
 
     @_collective
     def all_to_all(
@@ -194,7 +195,7 @@ class Communicator:
                 messages.add_sent(view.nbytes // self.size * (self.size - 1))
 
         self._move(view, target, move)
-        return arrays.result(target.owner, x)
+        return arrays.result(target.owner, x) if out is None else out
 
     @_collective
     def reduce_scatter(
@@ -237,7 +238,7 @@ class Communicator:
             self._pool.give_back(gathered)
 
         self._move(view, target, move, reduction)
-        return arrays.result(target.owner, x)
+        return arrays.result(target.owner, x) if out is None else out
 
     @_collective
     def all_reduce(self, x: Any, *, op: str = "sum", out: Any = None, compress: str = "auto") -> Any:
@@ -269,13 +270,13 @@ class Communicator:
             self._pool.give_back(gathered)
 
         self._move(view, target, move, reduction)
-        return arrays.result(target.owner, x)
+        return arrays.result(target.owner, x) if out is None else out
 
     @_collective
     def broadcast(self, x: Any, *, root: int = 0, out: Any = None, compress: str = "auto") -> Any:
         """Return the root's x on every rank; the other ranks' x only tells shape, dtype and framework. out may be x."""
         view = arrays.view_input(x)
-        self._check_rank("root", root)
+        root = self._peer("root", root)
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
@@ -292,17 +293,17 @@ class Communicator:
                 messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
 
         self._move(view, target, move)
-        return arrays.result(target.owner, x)
+        return arrays.result(target.owner, x) if out is None else out
 
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
         """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
         view = arrays.view_input(x)
-        self._exchange("send", view, view, compress, dest=peer)
+        self._exchange("send", view, view, compress, to=("peer", peer))
 
     def recv(self, out: Any, peer: int, *, compress: str = "auto") -> Any:
         """Receive into out what a peer sends with ``send``, and return out."""
         target = arrays.view_output(out)
-        self._exchange("recv", target, target, compress, source=peer)
+        self._exchange("recv", target, target, compress, origin=("peer", peer))
         return out
 
     def send_recv(self, x: Any, out: Any, dest: int, source: int, *, compress: str = "auto") -> Any:
@@ -311,7 +312,7 @@ class Communicator:
         if target.dtype is not view.dtype:
             raise ArgumentError(f"out has dtype {target.dtype.name}; expected {view.dtype.name}, the dtype of x")
         arrays.check_separate(view, target)
-        self._exchange("send_recv", view, target, compress, dest=dest, source=source)
+        self._exchange("send_recv", view, target, compress, to=("dest", dest), origin=("source", source))
         return out
 
     @_collective
@@ -356,7 +357,8 @@ class Communicator:
         """Begin a call whose arguments are good on this rank."""
         self._begun = True
         if self.size > 1:
-            compare = self._out_of_step or (self._config.check and call not in self._compared)
+            known = call in self._compared
+            compare = self._out_of_step or self._config.check == 2 or (self._config.check == 1 and not known)
             self._transport.begin(call, compare=compare)
             if compare:
                 self._compared.add(call)
@@ -414,20 +416,19 @@ class Communicator:
         view: ArrayView,
         target: ArrayView,
         compress: str,
-        dest: int | None = None,
-        source: int | None = None,
+        to: tuple[str, Any] | None = None,
+        origin: tuple[str, Any] | None = None,
     ) -> None:
-        """Send view to dest and receive target from source, where they are given."""
+        """Send view to one rank and receive target from another, each given with the name of its argument."""
         self._begin_call(op)
 
-        def parcel(argument: str, peer: int | None, view: ArrayView) -> Parcel | None:
-            if peer is None:
-                return None
-            if not 0 <= peer < self.size or peer == self.rank:
-                raise ArgumentError(f"{argument} is {peer}; expected another rank, from 0 to {self.size - 1}")
-            return Parcel(peer, view.address, view.count, self._strategy.plan(compress, view.dtype, view.count))
+        def parcel(argument: str, peer: Any, view: ArrayView) -> Parcel:
+            if self._peer(argument, peer) == self.rank:
+                raise ArgumentError(f"{argument} is {peer}, this rank itself; expected another rank")
+            return Parcel(int(peer), view.address, view.count, self._strategy.plan(compress, view.dtype, view.count))
 
-        outgoing, incoming = parcel("dest", dest, view), parcel("source", source, target)
+        outgoing = parcel(*to, view) if to else None
+        incoming = parcel(*origin, target) if origin else None
         try:
             self._move(view, target, lambda messages: direct.send_receive(messages, outgoing, incoming))
         except BaseException as error:
@@ -437,13 +438,13 @@ class Communicator:
     def _target(self, view: ArrayView, out: Any, shape: tuple[int, ...]) -> ArrayView:
         """Return where the result of a call on view goes: out, or a new array."""
         if out is None:
-            return arrays.view_output(view.empty(shape, view.dtype))
+            return arrays.view_output(arrays.new(view, shape, view.dtype))
         target = arrays.view_output(out)
         arrays.check_output(target, view.dtype, shape)
         return target
 
     def _reduction(self, op: str, dtype: DType) -> Reduction:
-        if op not in _OPS:
+        if not isinstance(op, str) or op not in _OPS:
             raise ArgumentError(f"op is {op!r}; expected one of {', '.join(_OPS)}")
         if op == "avg" and "float" not in dtype.name:
             raise ArgumentError(f'op is "avg", but x has dtype {dtype.name}; expected a float dtype')
@@ -455,9 +456,14 @@ class Communicator:
             raise ArgumentError("x has no axis; expected at least one, pass x.reshape(1)")
         if counts is None:
             return list(default)
-        rows = [int(count) for count in counts]
+        try:
+            rows = [index(count) for count in counts]
+        except TypeError:
+            rows = []
         if len(rows) != self.size or min(rows) < 0:
-            raise ArgumentError(f"{argument} is {rows}; expected {self.size} numbers, none negative, one for each rank")
+            raise ArgumentError(
+                f"{argument} is {counts!r}; expected {self.size} whole numbers, none negative, one for each rank"
+            )
         return rows
 
     def _parts(self, view: ArrayView) -> list[int]:
@@ -482,9 +488,10 @@ class Communicator:
             raise MismatchError(f"recv_counts is {list(expected)} on rank {self.rank}, but the ranks send {received}")
         return received
 
-    def _check_rank(self, argument: str, rank: int) -> None:
-        if not 0 <= rank < self.size:
-            raise ArgumentError(f"{argument} is {rank}; expected a rank from 0 to {self.size - 1}")
+    def _peer(self, argument: str, rank: Any) -> int:
+        if not isinstance(rank, SupportsIndex) or not 0 <= index(rank) < self.size:
+            raise ArgumentError(f"{argument} is {rank!r}; expected a rank from 0 to {self.size - 1}")
+        return index(rank)
 
     def _too_large(self, view: ArrayView) -> bool:
         return view.nbytes > self._config.max_message_nbytes

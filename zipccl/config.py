@@ -2,7 +2,8 @@
 
 ZIPCCL_FORCE_ISA          instruction set of the native codec: avx512, portable (default: the best supported)
 ZIPCCL_TIMEOUT            seconds without any progress after which a call gives up (default 600)
-ZIPCCL_CHECK              1: ranks compare their arguments on the first call of each kind; 0: never (default 1)
+ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the first call of each kind, 2 on every
+                          call (default 1)
 ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
 ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
 """
@@ -22,7 +23,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Config:
     timeout: float
-    check: bool
+    check: int
     chunk_nbytes: int | None
     max_message_nbytes: int
 
@@ -37,7 +38,7 @@ class Config:
             raise ArgumentError(f"timeout is {timeout}; expected seconds, more than 0")
         return cls(
             timeout=timeout or _positive("ZIPCCL_TIMEOUT", float, 600.0, "seconds, more than 0"),
-            check=_variable("ZIPCCL_CHECK", {"0": False, "1": True}.__getitem__, True, "0 or 1"),
+            check=_variable("ZIPCCL_CHECK", {"0": 0, "1": 1, "2": 2}.__getitem__, 1, "0, 1 or 2"),
             chunk_nbytes=_positive("ZIPCCL_CHUNK_NBYTES", int, None, "a number of bytes, more than 0"),
             max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30, "a number of bytes, more than 0"),
         )

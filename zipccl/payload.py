@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 
-from zipccl.arrays import ArrayView, check_output, check_separate, result, view_input, view_output
+from zipccl.arrays import check_output, check_separate, new, result, view_input, view_output
 from zipccl.codec import default_codec, wire
 from zipccl.codec.base import Codec
-from zipccl.errors import ArgumentError, CorruptPayloadError, ZipcclError
+from zipccl.errors import ArgumentError, CorruptPayloadError
 
 _UINT8 = wire.dtype_named("uint8")
 
@@ -23,8 +24,8 @@ def encoded_nbytes_bound(count: int, dtype: Any) -> int:
         count: number of values.
         dtype: a name such as "bfloat16", or a dtype of NumPy, ml_dtypes, PyTorch or JAX.
     """
-    if count < 0:
-        raise ArgumentError(f"count is {count}; expected 0 or more")
+    if not isinstance(count, SupportsIndex) or index(count) < 0:
+        raise ArgumentError(f"count is {count}; expected a whole number, 0 or more")
     return wire.MAX_HEADER_NBYTES + wire.body_nbytes_bound(count, wire.dtype_named(_dtype_name(dtype)))
 
 
@@ -73,29 +74,28 @@ def decode(payload: Any, *, out: Any = None) -> Any:
         CorruptPayloadError: the payload is not one that encode makes; out's content is then undefined.
         ArgumentError: out has another dtype or shape, or overlaps the payload.
     """
-    source = np.frombuffer(payload, np.uint8) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
+    source = payload
+    if isinstance(payload, (bytes, bytearray, memoryview)):
+        try:
+            source = np.frombuffer(payload, np.uint8)
+        except (BufferError, ValueError) as error:
+            raise ArgumentError(f"payload is a {type(payload).__name__} that cannot be read: {error}") from None
     view = view_input(source)
     if view.dtype is not _UINT8:
         raise ArgumentError(f"payload has dtype {view.dtype.name}; expected uint8")
     header = wire.Header.unpack(bytes_at(view.address, view.nbytes))
     check_body_nbytes(header, view.nbytes)
     if out is None:
-        target = view_output(_new_array(view, header))
+        try:
+            target = view_output(new(view, header.shape, header.dtype))
+        except ArgumentError as error:  # an empty array may have lengths that no framework takes
+            raise CorruptPayloadError(str(error)) from None
     else:
         target = view_output(out)
         check_output(target, header.dtype, header.shape)
         check_separate(view, target)
     decode_from(default_codec(), header, view.address, view.nbytes, target.address)
     return result(target.owner, source) if out is None else out
-
-
-def _new_array(payload: ArrayView, header: wire.Header) -> Any:
-    try:
-        return payload.empty(header.shape, header.dtype)
-    except ZipcclError:
-        raise
-    except (ValueError, TypeError, RuntimeError) as error:  # an empty array may have lengths that no framework takes
-        raise CorruptPayloadError(f"payload has the impossible shape {header.shape}: {error}") from None
 
 
 def encode_to(codec: Codec, dtype: wire.DType, shape: tuple[int, ...], source: int, payload: int) -> int:
@@ -128,8 +128,8 @@ def check_body_nbytes(header: wire.Header, nbytes: int) -> None:
 
 
 def _dtype_name(dtype: Any) -> str:
-    if isinstance(dtype, str):
-        return dtype
+    if dtype is None or isinstance(dtype, str):
+        return str(dtype)
     try:
         return np.dtype(dtype).name
     except TypeError:

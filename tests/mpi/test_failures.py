@@ -101,6 +101,35 @@ def test_a_rank_that_ends_early(tmp_path: Path, compress: str) -> None:
     assert finished.output.count("rank 1 takes no part: its program has ended") == 2, finished.output
 
 
+def test_init_names_a_missing_rank(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, time\nimport zipccl\nfrom mpi4py import MPI\n"
+        "if MPI.COMM_WORLD.rank == 1:\n    time.sleep(8)\n    os._exit(0)\n"
+        "zipccl.init(timeout=1.0)\n"
+    )
+    finished = launch(3, [str(program)], timeout=60)
+    assert "CollectiveTimeoutError: rank 0 of 3 waited 1 s in init() for rank 1" in finished.output
+
+
+def test_a_forked_child_is_no_rank(tmp_path: Path) -> None:
+    finished = run(
+        tmp_path,
+        2,
+        """
+        if comm.rank == 1:
+            child = os.fork()
+            if child == 0:
+                raise RuntimeError("in the child")
+            os.waitpid(child, 0)
+        comm.all_reduce(x)
+        print("done", flush=True)
+        """,
+    )
+    assert finished.status == 0, finished.output
+    assert finished.output.count("done") == 2
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_killed_rank(tmp_path: Path, ranks: int) -> None:
     finished = run(

@@ -13,7 +13,7 @@ BFLOAT16 = dtype_named("bfloat16")
 
 
 def test_defaults() -> None:
-    assert Config.from_environment() == Config(600.0, True, None, 1 << 30)
+    assert Config.from_environment() == Config(600.0, 1, None, 1 << 30)
 
 
 def test_an_argument_comes_before_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,8 +89,11 @@ def test_bound_takes_names_and_dtypes(dtype) -> None:
 def test_bound_refuses() -> None:
     with pytest.raises(zipccl.UnsupportedArrayError, match="dtype complex64 is not supported; supported are bfloat16"):
         zipccl.encoded_nbytes_bound(1, np.complex64)
-    with pytest.raises(zipccl.ArgumentError, match="count is -1"):
-        zipccl.encoded_nbytes_bound(-1, "bfloat16")
+    for count in (-1, 1.5, None):
+        with pytest.raises(zipccl.ArgumentError, match=f"count is {count}"):
+            zipccl.encoded_nbytes_bound(count, "bfloat16")
+    with pytest.raises(zipccl.UnsupportedArrayError, match="dtype None is not supported"):
+        zipccl.encoded_nbytes_bound(1, None)
 
 
 @pytest.mark.parametrize("dtype", CODED, ids=str)
@@ -167,6 +170,15 @@ def test_bfloat16_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(zipccl.UnsupportedArrayError, match="pip install ml_dtypes"):
         zipccl.decode(payload)
+
+
+def test_decode_into_its_own_payload() -> None:
+    memory = np.zeros(20_000, np.uint8)
+    payload = zipccl.encode(make(BFLOAT16, (3000,)), out=memory)
+    with pytest.raises(zipccl.ArgumentError, match="out overlaps the input"):
+        zipccl.decode(payload, out=memory[1000:7000].view(BFLOAT16))
+    with pytest.raises(zipccl.ArgumentError, match="payload is a memoryview that cannot be read"):
+        zipccl.decode(memoryview(payload)[::2])
 
 
 def test_random_bits_and_zeros() -> None:

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 import zipccl
 from zipccl.cli import bench, codec, info
 from zipccl.cli.options import Parser
+from zipccl.launch import under_launcher
+
+_INTERRUPTED = 130
+"""Exit status of a program that Ctrl-C ended, as shells have it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,5 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     info.add_parser(commands)
     options = parser.parse_args(words)
     options.words = words
-    status: int = options.run(options)
+    try:
+        status: int = options.run(options)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except (MemoryError, OSError) as error:
+        if under_launcher():
+            raise  # the traceback tells which rank it was
+        parser.error(str(error) or "there is not enough memory for arrays of this size")
     return status

@@ -33,6 +33,8 @@ _REFERENCE_MAX_NBYTES = 64 << 10
 _MIN_TURN_NBYTES = 4 << 20
 """Bytes that are coded before it is the next one's turn."""
 
+_MAX_TURN_CALLS = 256
+
 _COLUMNS = (
     Column("size", "(B)", 12),
     Column("count", "(elements)", 13),
@@ -193,7 +195,7 @@ def _measure(codec: Codec, tile: data.Tile, count: int, options: argparse.Namesp
     turns: tuple[Callable[[], None], ...] = (encode, decode, copy)
     seconds: list[list[float]] = [[] for _ in turns]
     # Small arrays are done several times in a row, so that they are in the cache that they fit in.
-    calls = max(1, _MIN_TURN_NBYTES // max(1, source.nbytes))
+    calls = min(max(1, _MIN_TURN_NBYTES // max(1, source.nbytes)), _MAX_TURN_CALLS)
     for iteration in range(options.warmup_iters + options.iters):
         for call, measured in zip(turns, seconds, strict=True):
             begin = time.perf_counter()

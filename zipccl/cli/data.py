@@ -191,8 +191,10 @@ def _open_npy(source: str) -> Array:
     try:
         array: Array = np.lib.format.open_memmap(source, mode="r")
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"argument --data: {source} cannot be read: {error}") from None
-    if array.dtype.kind not in "fiub" and (array.dtype.kind != "V" or array.itemsize != 2):
+        reason = str(error).splitlines()[0]
+        raise ArgumentError(f"argument --data: {source} cannot be read: {reason}") from None
+    two_opaque_bytes = array.dtype.kind == "V" and array.dtype.names is None and array.itemsize == 2
+    if array.dtype.kind not in "fiub" and not two_opaque_bytes:
         raise ArgumentError(f"argument --data: {source} holds {array.dtype}; expected numbers")
     return array
 

@@ -223,7 +223,8 @@ class _Shards:
         self._rank, self._size = messages.transport.rank, messages.transport.size
         self._target = target
         self._reduction = reduction
-        self._accumulator = messages.pool.take(plan.chunk_count * accumulator_itemsize(messages.dtype))
+        largest_piece = min(plan.chunk_count, max(counts))
+        self._accumulator = messages.pool.take(largest_piece * accumulator_itemsize(messages.dtype))
         starts = _starts(messages, source, counts)
         self._start = starts[self._rank]
         self._shards = [messages.pieces(start, count, plan) for start, count in zip(starts, counts, strict=True)]

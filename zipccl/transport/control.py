@@ -6,6 +6,7 @@ learns that another made a different call, or gave up, and raises at once instea
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 from mpi4py import MPI
@@ -15,6 +16,8 @@ from zipccl.errors import MismatchError, PeerFailedError
 _FAILURE_TAG = 0
 _FIRST_CALL_TAG = 1
 _CALL_TAGS = 1 << 14
+"""Calls after which a tag comes again; so a note tells its call's number too."""
+
 _EVERY_CALL = 0
 """In the place of a call's number, which counts from 1."""
 
@@ -24,7 +27,10 @@ Poll = Callable[[Callable[[], bool], Callable[[], str]], None]
 
 
 class ControlChannel:
-    """Exchanges notes about the current call on a communicator of its own."""
+    """Exchanges notes about the current call on a communicator of its own.
+
+    A note is a text of three lines: the number of the call, a key, and a text for people.
+    """
 
     def __init__(self, communicator: MPI.Comm) -> None:
         self._communicator = communicator
@@ -32,8 +38,9 @@ class ControlChannel:
         self._sequence = 0
         self._call = ""
         self._compares = False
-        self._failures: dict[int, str] = {}
-        self._sent: list[object] = []
+        self._failed_here: set[int] = set()
+        self._failures: dict[int, tuple[str, str]] = {}
+        self._sent: list[tuple[bytes, list[MPI.Request]]] = []
 
     def begin(self, call: str) -> None:
         """Note that this rank begins its next call, described in a text that is equal on all ranks if all is well."""
@@ -48,67 +55,61 @@ class ControlChannel:
             MismatchError: the calls differ; every rank that compares raises the same.
         """
         self._compares = True
-        tag = self._tag()
-        text = self._call.encode()[:_MAX_TEXT_NBYTES]
-        sends = [self._communicator.Isend([text, MPI.BYTE], peer, tag) for peer in self._peers]
-        notes = {peer: bytearray(_MAX_TEXT_NBYTES) for peer in self._peers}
-        receives = [self._communicator.Irecv([note, MPI.BYTE], peer, tag) for peer, note in notes.items()]
-        waiting = dict(zip(self._peers, receives, strict=True))
+        key = hashlib.blake2b(self._call.encode(), digest_size=16).hexdigest()
+        self._send(self._peers, self._tag(), self._sequence, key, self._call)
+        told = {self._communicator.rank: (key, self._call)}
 
         def done() -> bool:
-            for peer in [peer for peer, request in waiting.items() if request.Test()]:
-                del waiting[peer]
-            return not waiting and MPI.Request.Testall(sends)
+            for peer in self._peers:
+                if peer not in told and (note := self._take(peer, self._tag())) and note[1] == self._sequence:
+                    told[peer] = note[2:]
+            return len(told) > len(self._peers)
 
-        try:
-            poll(
-                done, lambda: f"rank {', '.join(map(str, waiting or self._peers))} to make the same call, {self._call}"
-            )
-        except BaseException:
-            for request in waiting.values():
-                request.Cancel()
-                request.Wait()
-            self._sent.append((text, sends))
-            raise
-        calls = {peer: note.rstrip(b"\0") for peer, note in notes.items()} | {self._communicator.rank: text}
-        if any(call != text for call in calls.values()):
-            each = "; ".join(f"rank {rank}: {calls[rank].decode(errors='replace')}" for rank in sorted(calls))
+        def describe() -> str:
+            missing = [str(peer) for peer in self._peers if peer not in told]
+            return f"rank {', '.join(missing)} to make the same call, {self._call}"
+
+        poll(done, describe)
+        if len({key for key, _ in told.values()}) > 1:
+            each = "; ".join(f"rank {rank}: {told[rank][1]}" for rank in sorted(told))
             raise MismatchError(f"the ranks make different calls: {each}")
 
     def announce(self, error: BaseException) -> None:
         """Tell the other ranks that this one raised an error in the current call."""
-        if isinstance(error, MismatchError):
-            self._notify(self._sequence, MismatchError, str(error))
-        else:
+        kind, text = MismatchError.__name__, str(error)
+        if not isinstance(error, MismatchError):
+            kind = PeerFailedError.__name__
             text = f"rank {self._communicator.rank} raised {type(error).__name__} in {self._call}: {error}"
-            self._notify(self._sequence, PeerFailedError, text)
+        self._failed_here.add(self._sequence)
+        self._send(self._peers, _FAILURE_TAG, self._sequence, kind, text)
 
     def announce_end(self, reason: str) -> None:
         """Tell the other ranks that this one takes part in no later call."""
-        self._notify(_EVERY_CALL, PeerFailedError, f"rank {self._communicator.rank} takes no part: {reason}")
-
-    def _notify(self, sequence: int, kind: type[Exception], text: str) -> None:
-        note = f"{sequence}\n{kind.__name__}\n{text}".encode()[:_MAX_TEXT_NBYTES]
-        self._sent += [(note, self._communicator.Isend([note, MPI.BYTE], peer, _FAILURE_TAG)) for peer in self._peers]
+        text = f"rank {self._communicator.rank} takes no part: {reason}"
+        self._send(self._peers, _FAILURE_TAG, _EVERY_CALL, PeerFailedError.__name__, text)
 
     def listen(self) -> None:
-        """Raise if another rank gave up the current call, or compares it while this one does not.
+        """Raise if another rank gave up a call that this one did not, or compares one while this one does not.
 
         Raises:
-            PeerFailedError: another rank raised an error in this call.
+            PeerFailedError: another rank raised an error.
             MismatchError: it did because calls differ, or this rank finds that they do.
         """
-        while (found := self._take(_FAILURE_TAG)) is not None:
-            sequence, _, note = found[1].partition("\n")
-            if int(sequence) == _EVERY_CALL or int(sequence) >= self._sequence:
-                self._failures[int(sequence)] = note
+        while (note := self._take(MPI.ANY_SOURCE, _FAILURE_TAG)) is not None:
+            _, sequence, kind, text = note
+            # A failed call that this rank has finished already concerns every later one.
+            late = 0 < sequence < self._sequence and sequence not in self._failed_here
+            self._failures[_EVERY_CALL if late else sequence] = (kind, text)
         failure = self._failures.pop(self._sequence, None) or self._failures.get(_EVERY_CALL)
         if failure is not None:
-            kind, _, text = failure.partition("\n")
+            kind, text = failure
             raise (MismatchError if kind == MismatchError.__name__ else PeerFailedError)(text)
-        if not self._compares and (found := self._take(self._tag())) is not None:
+        if self._compares:
+            return
+        note = self._take(MPI.ANY_SOURCE, self._tag())
+        if note is not None and note[1] == self._sequence:
             raise MismatchError(
-                f"the ranks make different calls: rank {found[0]}: {found[1]}; "
+                f"the ranks make different calls: rank {note[0]}: {note[3]}; "
                 f"rank {self._communicator.rank}: {self._call}"
             )
 
@@ -118,12 +119,19 @@ class ControlChannel:
     def _tag(self) -> int:
         return _FIRST_CALL_TAG + self._sequence % _CALL_TAGS
 
-    def _take(self, tag: int) -> tuple[int, str] | None:
-        """Return (rank, text) of a note that is there, or None."""
+    def _send(self, peers: list[int], tag: int, sequence: int, key: str, text: str) -> None:
+        note = f"{sequence}\n{key}\n{text}".encode()[:_MAX_TEXT_NBYTES]
+        requests = [self._communicator.Isend([note, MPI.BYTE], peer, tag) for peer in peers]
+        self._sent = [(old, waiting) for old, waiting in self._sent if not MPI.Request.Testall(waiting)]
+        self._sent.append((note, requests))
+
+    def _take(self, source: int, tag: int) -> tuple[int, int, str, str] | None:
+        """Return (rank, number of the call, key, text) of a note that is there, or None."""
         status = MPI.Status()
-        message = self._communicator.Improbe(MPI.ANY_SOURCE, tag, status)
+        message = self._communicator.Improbe(source, tag, status)
         if message is None:
             return None
         note = bytearray(status.Get_count(MPI.BYTE))
         message.Recv([note, MPI.BYTE])
-        return status.Get_source(), note.decode(errors="replace")
+        sequence, key, text = note.decode(errors="replace").split("\n", 2)
+        return status.Get_source(), int(sequence), key, text

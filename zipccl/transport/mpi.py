@@ -38,6 +38,7 @@ class MpiTransport:
         self.nodes = nodes
         self._timeout = timeout
         self._pool = BufferPool()
+        self._process = os.getpid()
         self._closed = False
         self._failed = False
         atexit.register(_announce_exit, weakref.ref(self))
@@ -204,7 +205,7 @@ class _Exchange:
 def _announce_exit(reference: weakref.ref[MpiTransport]) -> None:
     """Let ranks that still wait for this one know that it has ended."""
     transport = reference()
-    if transport and not transport._closed and not MPI.Is_finalized():
+    if transport and not transport._closed and transport._process == os.getpid() and not MPI.Is_finalized():
         transport.announce_end("its program has ended")
 
 

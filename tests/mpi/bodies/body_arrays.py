@@ -73,6 +73,74 @@ def test_jax(comm: zipccl.Communicator, name) -> None:
     assert_same_bits(found, np.concatenate([np.asarray(x) for x in inputs]))
 
 
+def broken_tensors(torch) -> dict:
+    freed, partly_freed = torch.zeros(1000), torch.zeros(1000)
+    freed.untyped_storage().resize_(0)
+    partly_freed.untyped_storage().resize_(16)
+    return {
+        "meta": torch.zeros(1000, device="meta"),
+        "freed": freed,
+        "partly freed": partly_freed,
+        "sparse": torch.zeros(1000).to_sparse(),
+        "complex": torch.zeros(1000, dtype=torch.complex64),
+        "without storage": torch._efficientzerotensor((1000,), dtype=torch.float32),
+    }
+
+
+@pytest.mark.parametrize("kind", ["meta", "freed", "partly freed", "sparse", "complex", "without storage"])
+def test_torch_without_memory(comm: zipccl.Communicator, kind) -> None:
+    tensor = broken_tensors(pytest.importorskip("torch"))[kind]
+    with pytest.raises(zipccl.UnsupportedArrayError, match=r"^x "):
+        comm.all_gather(tensor)
+    with pytest.raises(zipccl.UnsupportedArrayError, match=r"^out "):
+        comm.broadcast(np.zeros(1000, np.float32), out=tensor)
+
+
+def test_torch_out(comm: zipccl.Communicator) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(10)
+    out = torch.zeros(10, requires_grad=True)
+    with pytest.raises(zipccl.UnsupportedArrayError, match="out requires grad"):
+        comm.all_reduce(x, out=out)
+    with torch.no_grad():
+        comm.all_reduce(x, out=out)
+    assert out.tolist() == [comm.size] * 10
+    negated = torch.complex(torch.zeros(10), torch.ones(10)).conj().imag
+    assert torch.equal(comm.all_reduce(negated), torch.full((10,), -float(comm.size)))
+    with pytest.raises(zipccl.UnsupportedArrayError, match="out of shape"):
+        comm.all_reduce(x, out=negated)
+    # Autograd must notice that what it saved for the backward pass was overwritten.
+    leaf = torch.ones(10, requires_grad=True)
+    saved = leaf * 2
+    loss = (saved * saved).sum()
+    with torch.no_grad():
+        comm.all_reduce(x, out=saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_torch_subclass(comm: zipccl.Communicator) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Tagged(torch.Tensor):
+        pass
+
+    x = torch.ones(10).as_subclass(Tagged)
+    assert isinstance(comm.all_gather(x), torch.Tensor)
+    assert isinstance(comm.all_gather(torch.nn.Parameter(torch.ones(10))), torch.Tensor)
+
+
+def test_jax_is_refused_where_it_has_no_values(comm: zipccl.Communicator) -> None:
+    jax = pytest.importorskip("jax")
+    with pytest.raises(zipccl.UnsupportedArrayError, match="traced by a JAX transformation"):
+        jax.jit(comm.all_gather)(jax.numpy.zeros(3))
+    with pytest.raises(zipccl.UnsupportedArrayError, match="x has dtype key"):
+        comm.all_gather(jax.random.split(jax.random.key(0), 3))
+    out = np.zeros(3, np.float32)
+    assert comm.all_reduce(jax.numpy.ones(3), out=out) is out
+    assert out.tolist() == [comm.size] * 3
+
+
 def test_a_gpu_array_is_refused(comm: zipccl.Communicator) -> None:
     array = Interface(np.zeros(3))
     array.__cuda_array_interface__ = array.__array_interface__

@@ -40,7 +40,21 @@ several_ranks = pytest.mark.skipif("__import__('mpi4py.MPI').MPI.COMM_WORLD.size
         (lambda c: c.broadcast(np.zeros(3), root=c.size), zipccl.ArgumentError, "root is"),
         (lambda c: c.broadcast(np.zeros(3), root=-1), zipccl.ArgumentError, "root is -1"),
         (lambda c: c.send(np.zeros(3), c.rank), zipccl.ArgumentError, "expected another rank"),
-        (lambda c: c.recv(np.zeros(3), c.size), zipccl.ArgumentError, "source is"),
+        (lambda c: c.recv(np.zeros(3), c.size), zipccl.ArgumentError, "peer is"),
+        (lambda c: c.recv(np.zeros(3), None), zipccl.ArgumentError, "peer is None; expected a rank"),
+        (lambda c: c.send(np.zeros(3), None), zipccl.ArgumentError, "peer is None; expected a rank"),
+        (lambda c: c.broadcast(np.zeros(3), root="0"), zipccl.ArgumentError, "root is '0'; expected a rank"),
+        (lambda c: c.broadcast(np.zeros(3), root=0.0), zipccl.ArgumentError, "root is 0.0; expected a rank"),
+        (lambda c: c.all_gather(np.zeros(3), counts=3), zipccl.ArgumentError, "counts is 3; expected"),
+        (lambda c: c.all_gather(np.zeros(3), counts="3" * c.size), zipccl.ArgumentError, "expected"),
+        (lambda c: c.all_gather(np.zeros(3), counts=[3.9] * c.size), zipccl.ArgumentError, "whole numbers"),
+        (lambda c: c.all_reduce(np.zeros(3), op=["sum"]), zipccl.ArgumentError, "op is ['sum']"),
+        (lambda c: c.all_reduce(np.ma.zeros(3)), zipccl.UnsupportedArrayError, "x is a masked array"),
+        (
+            lambda c: c.all_reduce(np.float32(2), out=np.float32(0)),
+            zipccl.UnsupportedArrayError,
+            "out is a float32; expected an array",
+        ),
         (
             lambda c: c.all_to_all(np.zeros(3), send_counts=[1] * c.size + [2]),
             zipccl.ArgumentError,
@@ -129,6 +143,33 @@ def test_bad_argument_after_the_first_call() -> None:
         comm.all_reduce(x, compress="always", op="sum" if comm.rank else "median")
     with pytest.raises(zipccl.TransportError):
         comm.all_reduce(x, compress="always")
+
+
+@several_ranks
+def test_a_rank_that_failed_is_not_a_call_behind() -> None:
+    """A root does not wait for the others, so it may be calls ahead of one that failed and went on."""
+    comm = zipccl.init(timeout=60.0)
+    comm.broadcast(np.full(10, -1.0))
+    with pytest.raises((zipccl.ArgumentError, zipccl.TransportError)):  # noqa: PT012 - at one of these calls
+        for number in range(4):
+            x = np.full(10, float(number))
+            out = np.zeros(9 if number == 1 and comm.rank == 1 else 10)
+            assert comm.broadcast(x, out=out).tolist() == x.tolist()
+        comm.barrier()
+    with pytest.raises(zipccl.TransportError):
+        comm.barrier()
+
+
+@several_ranks
+def test_every_call_is_compared_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZIPCCL_CHECK", "2")
+    comm = zipccl.init(timeout=60.0)
+    x = make(np.float32, (10,))
+    for op in ("sum", "max", "sum"):
+        comm.all_reduce(x, op=op)
+    with pytest.raises(zipccl.MismatchError, match="the ranks make different calls"):
+        comm.all_reduce(x, op="max" if comm.rank else "sum")
+    comm.all_reduce(x)
 
 
 @several_ranks
