@@ -373,7 +373,7 @@ class Communicator:
             self._transport.announce(error)
         # Ranks that did not fail wait in this call: meet no other of theirs than one that they compare.
         self._out_of_step = True
-        if self._moving or isinstance(error, CollectiveTimeoutError):
+        if self._moving or self._transport.broken or isinstance(error, CollectiveTimeoutError):
             self._end(f"{self._op} failed with {type(error).__name__}: {error}")
 
     def _end(self, reason: str) -> None:

@@ -71,6 +71,10 @@ class Transport(Protocol):
     def announce(self, error: BaseException) -> None:
         """Make the other ranks raise in the current call too, because this one cannot finish it."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether no later call can succeed, because another rank makes none."""
+
     def announce_end(self, reason: str) -> None:
         """Make the other ranks raise in all later calls, because this one will make none."""
 

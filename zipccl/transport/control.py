@@ -113,6 +113,11 @@ class ControlChannel:
                 f"rank {self._communicator.rank}: {self._call}"
             )
 
+    @property
+    def broken(self) -> bool:
+        """Whether another rank takes no part in later calls, or failed in one that this rank has finished."""
+        return _EVERY_CALL in self._failures
+
     def close(self) -> None:
         self._communicator.Free()
 

@@ -51,6 +51,10 @@ class MpiTransport:
     def announce(self, error: BaseException) -> None:
         self._control.announce(error)
 
+    @property
+    def broken(self) -> bool:
+        return self._control.broken
+
     def announce_end(self, reason: str) -> None:
         self._control.announce_end(reason)
 
