@@ -111,7 +111,7 @@ def decode_body(body: Bytes, dtype: wire.DType, target: Bytes) -> None:
     entries = entries.reshape(dtype.directory_entry_nbytes, layout.blocks)
     absent = np.zeros(layout.blocks, np.uint8)
     code, base, mask = (entries[i] if i < len(entries) else absent for i in range(3))
-    static_sizes, variable_sizes = _part_sizes(code, base, mask, dtype)
+    static_sizes, variable_sizes = part_sizes(code, base, mask, dtype)
     static_ends, variable_ends = np.cumsum(static_sizes), np.cumsum(variable_sizes)
     if not np.array_equal(ends, _tile_ends(static_ends, variable_ends)):
         raise CorruptPayloadError("the tile ends differ from the directory's sizes")
@@ -225,7 +225,7 @@ def _encode_blocks(source: Bytes, dtype: wire.DType) -> Bytes:
                 variable.append(variable_part)
         entries[:, block] = entry
 
-    static_sizes, variable_sizes = _part_sizes(entries[0], entries[1], entries[2], dtype)
+    static_sizes, variable_sizes = part_sizes(entries[0], entries[1], entries[2], dtype)
     ends = _tile_ends(np.cumsum(static_sizes), np.cumsum(variable_sizes))
     directory = entries[: dtype.directory_entry_nbytes].ravel()
     padding = np.zeros(layout.static_offset - layout.directory_offset - directory.size, np.uint8)
@@ -341,7 +341,7 @@ def _decode_low(reader: _Reader, mask: int, count: int, dtype: wire.DType) -> Wo
     return low
 
 
-def _part_sizes(code: Bytes, base: Bytes, mask: Bytes, dtype: wire.DType) -> tuple[Ints, Ints]:
+def part_sizes(code: Bytes, base: Bytes, mask: Bytes, dtype: wire.DType) -> tuple[Ints, Ints]:
     """Return the sizes of the blocks' static and variable parts.
 
     Raises:
