@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.unit import foreign
 from zipccl.codec import base, reference, wire
 from zipccl.codec.native import NativeCodec, supported_isas
 from zipccl.codec.wire import DType
@@ -17,8 +18,8 @@ from zipccl.codec.wire import DType
 Bytes = NDArray[np.uint8]
 
 REFERENCE = reference.ReferenceCodec()
-NATIVE = [NativeCodec(isa) for isa in supported_isas()]
-CODECS = [REFERENCE, *NATIVE]
+NATIVE: list[base.Codec] = [*(NativeCodec(isa) for isa in supported_isas()), *foreign.codecs()]
+CODECS: list[base.Codec] = [REFERENCE, *NATIVE]
 CODED = [dtype for dtype in wire.DTYPES if dtype.coded]
 
 GUARD_NBYTES = 128
