@@ -124,7 +124,7 @@ class Inspection:
     @property
     def limit_bits_per_value(self) -> float | None:
         """Bits a value with the exponents at the whole array's entropy and all others as they are."""
-        return self.exponents and self.other_bits + self.exponents.entropy
+        return None if self.exponents is None else self.other_bits + self.exponents.entropy
 
     @property
     def limit_ratio(self) -> float | None:
@@ -134,12 +134,12 @@ class Inspection:
     @property
     def block_limit_bits_per_value(self) -> float | None:
         """The same at the entropy within each block, if the blocks' tables took no room."""
-        return self.exponents and self.other_bits + self.exponents.block_entropy
+        return None if self.exponents is None else self.other_bits + self.exponents.block_entropy
 
     @property
     def window_bits_per_value(self) -> float | None:
         """Bits a value by the 7-window code, computed."""
-        return self.exponents and self.other_bits + self.exponents.window_bits
+        return None if self.exponents is None else self.other_bits + self.exponents.window_bits
 
     @property
     def gaussian_bits_per_value(self) -> float | None:
@@ -209,7 +209,7 @@ def inspect(x: Any) -> Inspection:
     """
     view = view_input(x)
     payload = encode(view.owner)
-    header = wire.Header.unpack(memoryview(payload))
+    header = wire.Header.unpack(payload.data)
     directory_nbytes, kinds, low_planes = _contents(header, payload[header.nbytes :])
     return Inspection(
         dtype=view.dtype.name,
@@ -270,9 +270,7 @@ def _at(probabilities: NDArray[np.float64], field: int) -> float:
     return float(probabilities[field]) if 0 <= field < probabilities.size else 0.0
 
 
-def _contents(
-    header: wire.Header, body: NDArray[np.uint8]
-) -> tuple[int, tuple[BlockKind, ...], tuple[LowPlane, ...]]:
+def _contents(header: wire.Header, body: NDArray[np.uint8]) -> tuple[int, tuple[BlockKind, ...], tuple[LowPlane, ...]]:
     dtype = header.dtype
     blocks, tail = divmod(header.count, wire.BLOCK_COUNT)
     if header.layout == wire.LAYOUT_RAW:

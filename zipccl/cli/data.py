@@ -168,7 +168,7 @@ def _from_file(source: str, dtype: DType, max_count: int) -> Tile:
     missing = max_count + 1
     for _, array in files.tensors(source, files.FLOATS):
         part = array.reshape(-1, order="A")[:missing]
-        if part.dtype.kind == "V" or (part.dtype == np.uint16 and _is_float(target)):
+        if part.dtype == np.uint16 and _is_float(target):
             part = part.view(numpy_dtype(wire.dtype_named("bfloat16")))
         if part.dtype != target and not _is_float(target):
             raise ArgumentError(f"{source} holds {part.dtype}; expected {target} for -d {dtype.name}")

@@ -40,7 +40,9 @@ def _open_npy(source: str) -> NDArray[Any]:
         array: NDArray[Any] = np.lib.format.open_memmap(source, mode="r")
     except (OSError, ValueError) as error:
         raise ArgumentError(f"{source} cannot be read: {error}") from None
-    if array.dtype.kind not in "fiub" and (array.dtype.kind != "V" or array.itemsize != 2):
+    if array.dtype == np.dtype("V2"):  # which is how NumPy stores bfloat16
+        return array.view(numpy_dtype(wire.dtype_named("bfloat16")))
+    if array.dtype.kind not in "fiub":
         raise ArgumentError(f"{source} holds {array.dtype}; expected numbers")
     return array
 

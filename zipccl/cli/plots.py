@@ -22,7 +22,7 @@ _INK = "#222222"
 _GREY = "#8a8f98"
 _BLUE = "#2f6db3"
 _ORANGE = "#e07b1f"
-_PALETTE = ("#2f6db3", "#7fb2e5", "#16365c", "#e07b1f", "#3b9b5b", "#a8479b", "#b8a12c", "#c8423d")
+_PALETTE = ("#2f6db3", "#e07b1f", "#3b9b5b", "#a8479b", "#c8423d", "#b8a12c", "#16365c", "#7fb2e5")
 _MARKERS = "osD^vP*X"
 _VISIBLE_SHARE = 1e-4
 """Exponents that fewer values have are not drawn."""
@@ -71,7 +71,8 @@ def inspection(found: Inspection, name: str, path: Path) -> None:
 
 def speeds(points: Sequence[Speed], title: str, path: Path) -> None:
     """Draw speed against ratio, a panel for each size and a marker for each codec."""
-    sizes = sorted({point.nbytes for point in points})
+    points = [point for point in points if point.nbytes]
+    sizes = sorted({point.nbytes for point in points}) or [0]
     names = list(dict.fromkeys(point.name for point in points))
     figure = _figure(3.6 * len(sizes) + 2.2, 4.8)
     figure.suptitle(title, fontweight="bold")
@@ -96,7 +97,8 @@ def speeds(points: Sequence[Speed], title: str, path: Path) -> None:
     panels[0].set_ylabel("GB/s of uncompressed bytes")
     handles, labels = panels[-1].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside right center", frameon=False, title="filled: encode\nopen: decode", alignment="left"
+        handles, labels, loc="outside right center", frameon=False, alignment="left",
+        title="filled: encode\nopen: decode",
     )  # fmt: skip
     figure.savefig(path, dpi=150)
 
@@ -118,8 +120,10 @@ def _draw_exponents(axes: Axes, exponents: Exponents) -> None:
     first, last = (int(visible[0]), int(visible[-1])) if visible.size else (bias, bias)
     fields = np.arange(first, last + 1)
     axes.bar(fields, 100 * shares[fields], width=0.86, color=_BLUE, label="this tensor")
+    # The Gaussian stands for the values that are not zero.
+    scale = (1 - shares[0]) / max(1 - float(exponents.gaussian[0]), _VISIBLE_SHARE)
     axes.plot(
-        fields, 100 * exponents.gaussian[fields], color=_ORANGE, marker="o", markersize=3.5, linewidth=1.6,
+        fields, 100 * scale * exponents.gaussian[fields], color=_ORANGE, marker="o", markersize=3.5, linewidth=1.6,
         label="a Gaussian of the same median",
     )  # fmt: skip
     step = max(1, -(-fields.size // 9))
@@ -131,7 +135,7 @@ def _draw_exponents(axes: Axes, exponents: Exponents) -> None:
         ticks.append(zero)
         labels.append("0")
     axes.set_xticks(ticks, labels)
-    axes.set_xlabel("magnitude (exponent field; 0: zeros and subnormals)")
+    axes.set_xlabel("magnitude" + " (0: zeros and subnormals)" * bool(shares[0] > _VISIBLE_SHARE))
     axes.set_ylabel("% of the values")
     axes.set_title(
         f"Exponents: entropy {exponents.entropy:.2f} bits, "
@@ -140,7 +144,7 @@ def _draw_exponents(axes: Axes, exponents: Exponents) -> None:
     )
     axes.margins(y=0.16)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="best")
 
 
 def _draw_kinds(axes: Axes, found: Inspection) -> None:
@@ -148,11 +152,11 @@ def _draw_kinds(axes: Axes, found: Inspection) -> None:
     bits = [kind.bits_per_value for kind in kinds]
     names = [kind.name.replace(", as the whole array", "") for kind in kinds]
     axes.barh(names, bits, color=[_GREY if kind.blocks == 0 else _BLUE for kind in kinds], height=0.62)
-    plain = 8 * found.nbytes / max(1, found.count)
+    plain = 8 * wire.dtype_named(found.dtype).itemsize
     for place, kind in enumerate(kinds):
         share = 100 * kind.values / found.count
         text = f"{kind.bits_per_value:.2f}  ({share:.3g} % of the values)"
-        inside = kind.bits_per_value > plain / 2
+        inside = kind.bits_per_value > 0.6 * plain
         axes.text(
             kind.bits_per_value + plain * (-0.015 if inside else 0.015), place, text, va="center",
             ha="right" if inside else "left", color="white" if inside else _INK, fontsize=9,
@@ -179,7 +183,7 @@ def _tick_ratios(axes: Axes, ratios: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(_plain)
 
 
-def _plain(value: float, _: int | None = None) -> str:
+def _plain(value: float, _: float) -> str:
     return f"{value:g}"
 
 

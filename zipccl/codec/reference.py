@@ -296,7 +296,7 @@ def _decode_coded(static: _Reader, variable: _Reader, table: int, base: int, mas
     bits = [np.unpackbits(static.take(wire.BIT_PLANE_NBYTES), bitorder="little") for _ in range(2)]
     low = _decode_low(static, mask, wire.BLOCK_COUNT, dtype)
     origin = _decode_origin(variable, dtype)
-    exponent = _decode_exponents(variable, bits[0] | bits[1] << 1, table, base)
+    exponent = _decode_exponents(variable, bits[0] | bits[1] << np.uint8(1), table, base)
     variable.close(2)
     return _Parts(exponent, rest.astype(np.uint8), low, origin)
 
