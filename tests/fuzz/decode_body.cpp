@@ -36,7 +36,7 @@ struct Tally {
 // Some well-formed body for a changed head.
 Bytes make_input(const Type& type, size_t type_number, fuzz::Random& random) {
     Body body;
-    const size_t blocks = random.one_in(16) ? random.below(MAX_COUNT / zipccl::BLOCK_COUNT) : random.below(12);
+    const size_t blocks = random.one_in(16) ? random.below(MAX_COUNT / zipccl::BLOCK_COUNT) : random.below(random.one_in(2) ? 4 : 12);
     const bool mostly_zero = blocks > 12;
     for (size_t i = 0; i < blocks; ++i) {
         body.blocks.push_back(mostly_zero && !random.one_in(16) ? fuzz::Block() : fuzz::make_block(type, random));
