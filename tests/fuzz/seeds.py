@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.fixtures.make_wire_v1 import fixtures, read_fixture
 from tests.unit import codecs
 from tests.unit.codecs import Bytes
 from zipccl.codec import wire
 from zipccl.codec.wire import DType
-
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "wire_v1"
 
 
 def decoder_input(dtype: DType, count: int, body: Bytes) -> bytes:
@@ -22,10 +21,9 @@ def decoder_input(dtype: DType, count: int, body: Bytes) -> bytes:
 
 def decoder_inputs() -> list[bytes]:
     inputs = []
-    for path in sorted(FIXTURES.glob("*.npz")):
-        dtype = wire.dtype_named(path.stem.split("-")[0])
-        with np.load(path) as fixture:
-            inputs.append(decoder_input(dtype, fixture["source"].size // dtype.itemsize, fixture["body"]))
+    for path in fixtures():
+        dtype, count, body, _ = read_fixture(path)
+        inputs.append(decoder_input(dtype, count, body))
     for dtype in wire.DTYPES:
         kinds = list(codecs.BLOCKS)
         for some in ([kinds[0], kind] for kind in kinds):
