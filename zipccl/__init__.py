@@ -11,6 +11,7 @@ from zipccl.errors import (
     UnsupportedArrayError,
     ZipcclError,
 )
+from zipccl.inspection import Inspection, inspect
 from zipccl.payload import decode, encode, encoded_nbytes_bound
 from zipccl.stats import CallRecord, Totals
 
@@ -22,6 +23,7 @@ __all__ = [
     "CollectiveTimeoutError",
     "Communicator",
     "CorruptPayloadError",
+    "Inspection",
     "MismatchError",
     "PeerFailedError",
     "Totals",
@@ -32,4 +34,5 @@ __all__ = [
     "encode",
     "encoded_nbytes_bound",
     "init",
+    "inspect",
 ]

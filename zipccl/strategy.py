@@ -54,9 +54,9 @@ class Strategy:
         nbytes = count * dtype.itemsize
         if compress == "auto":
             # Inside a node, shared memory is faster than the codec.
-            compressed = dtype.coded and self._across_nodes and nbytes >= _MIN_COMPRESS_NBYTES
+            compressed = dtype.is_float and self._across_nodes and nbytes >= _MIN_COMPRESS_NBYTES
         elif compress in ("always", "never"):
-            compressed = dtype.coded and compress == "always"
+            compressed = dtype.is_float and compress == "always"
         else:
             raise ArgumentError(f'compress is {compress!r}; expected "auto", "always" or "never"')
         chunk_nbytes = self._config.chunk_nbytes or min(max(nbytes // _CHUNKS, _MIN_CHUNK_NBYTES), _MAX_CHUNK_NBYTES)

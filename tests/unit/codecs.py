@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from tests.unit import foreign
 from zipccl.codec import base, reference, wire
 from zipccl.codec.native import NativeCodec, supported_isas
 from zipccl.codec.wire import DType
@@ -17,9 +19,15 @@ from zipccl.codec.wire import DType
 Bytes = NDArray[np.uint8]
 
 REFERENCE = reference.ReferenceCodec()
-NATIVE = [NativeCodec(isa) for isa in supported_isas()]
-CODECS = [REFERENCE, *NATIVE]
-CODED = [dtype for dtype in wire.DTYPES if dtype.coded]
+NATIVE: list[base.Codec] = [*(NativeCodec(isa) for isa in supported_isas()), *foreign.codecs()]
+CODECS: list[base.Codec] = [REFERENCE, *NATIVE]
+FLOATS = [dtype for dtype in wire.DTYPES if dtype.is_float]
+WHOLES = [dtype for dtype in wire.DTYPES if not dtype.is_float]
+
+every_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+every_dtype = pytest.mark.parametrize("dtype", wire.DTYPES, ids=lambda dtype: dtype.name)
+every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+native = pytest.mark.parametrize("codec", NATIVE, ids=lambda codec: codec.name)
 
 GUARD_NBYTES = 128
 PROT_NONE = 0
@@ -113,28 +121,41 @@ def assert_all_agree(dtype: DType, source: Bytes, codecs: list[Any] | None = Non
     return bodies[0]
 
 
+def as_bytes(array: NDArray[Any]) -> Bytes:
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
 def directory_of(body: Bytes, dtype: DType, count: int) -> tuple[Bytes, Bytes]:
     """Return the codes and the masks of a body's blocks."""
     layout = wire.BlocksLayout.of(count, dtype)
     entries = body[layout.directory_offset :][: layout.blocks * dtype.directory_entry_nbytes]
     entries = entries.reshape(dtype.directory_entry_nbytes, layout.blocks)
-    return entries[1], entries[2] if dtype.low_plane_nbytes else np.zeros(layout.blocks, np.uint8)
+    return entries[0], entries[2] if dtype.low_planes else np.zeros(layout.blocks, np.uint8)
 
 
-def values_of(exponent: NDArray[Any], dtype: DType, rng: np.random.Generator, low_planes: int = -1) -> Bytes:
-    """Return values with the given exponent fields, random signs and mantissas, and only those low planes."""
-    low = np.zeros(exponent.size, np.uint32)
-    for plane, nbytes in enumerate(dtype.low_plane_nbytes):
-        if low_planes >> plane & 1:
-            width = 8 if nbytes == wire.BLOCK_COUNT else 1
-            low |= rng.integers(0, 1 << width, exponent.size, dtype=np.uint32) << np.uint32(plane * width)
-    top = 31 if dtype.name == "float16" else 255
-    rest = rng.integers(0, 256, exponent.size, dtype=np.uint8)
-    return reference.join(np.clip(exponent, 0, top).astype(np.uint8), rest, low, dtype).view(np.uint8)
+def values_of(
+    exponent: NDArray[Any], dtype: DType, rng: np.random.Generator, low_planes: int = -1, origin: int = 900
+) -> Bytes:
+    """Return values with given exponents, random signs and mantissas, and only those low planes.
+
+    Args:
+        origin: of float64, what the exponents that are not zero are less than the exponent fields.
+    """
+    low = np.zeros(exponent.size, np.uint64)
+    for number, plane in enumerate(dtype.low_planes):
+        if low_planes >> number & 1:
+            low |= rng.integers(0, 1 << plane.bits, exponent.size, dtype=np.uint64) << np.uint64(plane.first_bit)
+    rest = rng.integers(0, 1 << dtype.rest_bits, exponent.size, dtype=np.uint8)
+    fields = np.clip(exponent, 0, top_exponent(dtype)).astype(np.uint8)
+    return reference.join(reference._Parts(fields, rest, low, origin if dtype.has_origin else 0), dtype)
+
+
+def top_exponent(dtype: DType) -> int:
+    return min((1 << dtype.exponent_bits) - 1, 255)
 
 
 def middle_exponent(dtype: DType) -> int:
-    return 17 if dtype.name == "float16" else 120
+    return {4: 10, 5: 17}.get(dtype.exponent_bits, 120)
 
 
 def _gaussian(rng: np.random.Generator, dtype: DType) -> Bytes:
@@ -160,18 +181,40 @@ def _all_in_level_2(rng: np.random.Generator, dtype: DType) -> Bytes:
 
 def _without_low_planes(rng: np.random.Generator, dtype: DType) -> Bytes:
     exponent = middle_exponent(dtype) - rng.geometric(0.6, 256)
-    return values_of(exponent, dtype, rng, low_planes=int(rng.integers(0, 8)))
+    return values_of(exponent, dtype, rng, low_planes=int(rng.integers(0, 64)))
 
 
-def _sparse(rng: np.random.Generator, dtype: DType) -> Bytes:
+def _falling(rng: np.random.Generator, dtype: DType) -> Bytes:
+    return values_of(middle_exponent(dtype) + 1 - rng.integers(0, 7, 256), dtype, rng)
+
+
+def sparse(rng: np.random.Generator, dtype: DType, present: int) -> Bytes:
+    """Return a block of values like Gaussian ones of which all but so many are zero."""
     values = _gaussian(rng, dtype).reshape(256, dtype.itemsize).copy()
-    values[rng.random(256) < rng.random()] = 0
+    values[:, 0] |= 1
+    values[rng.permutation(256)[present:]] = 0
+    return values.ravel()
+
+
+def _subnormal(rng: np.random.Generator, dtype: DType) -> Bytes:
+    """Exponents of 0 and little more, with zeros among them: what stands for nothing must not be counted."""
+    values = values_of(rng.integers(0, 4, 256), dtype, rng, origin=0).reshape(256, dtype.itemsize).copy()
+    values[rng.random(256) < 0.3] = 0
+    return values.ravel()
+
+
+def _far_apart(rng: np.random.Generator, dtype: DType) -> Bytes:
+    """Exponents around what float64 can hold with one origin; other types have no such limit."""
+    values = _gaussian(rng, dtype).reshape(256, dtype.itemsize).copy()
+    distance = int(rng.integers(100, 300))
+    few = rng.permutation(256)[: rng.integers(1, 9)]
+    lowest = np.full(few.size, middle_exponent(dtype))
+    values[few] = values_of(lowest, dtype, rng, origin=900 - distance).reshape(few.size, dtype.itemsize)
     return values.ravel()
 
 
 def _raw_without_low_planes(rng: np.random.Generator, dtype: DType) -> Bytes:
-    top = 32 if dtype.name == "float16" else 256
-    return values_of(rng.integers(0, top, 256), dtype, rng, low_planes=int(rng.integers(0, 8)))
+    return values_of(rng.integers(0, top_exponent(dtype) + 1, 256), dtype, rng, low_planes=int(rng.integers(0, 64)))
 
 
 def _constant(rng: np.random.Generator, dtype: DType) -> Bytes:
@@ -189,13 +232,18 @@ BLOCKS: dict[str, Callable[[np.random.Generator, DType], Bytes]] = {
     "all in level 2": _all_in_level_2,
     "without low planes": _without_low_planes,
     "raw without low planes": _raw_without_low_planes,
-    "sparse": _sparse,
+    "falling": _falling,
+    "sparse": lambda rng, dtype: sparse(rng, dtype, int(rng.integers(257))),
+    "subnormal": _subnormal,
+    "far apart": _far_apart,
 }
+WHOLE_BLOCKS = ("zero", "negative zero", "constant", "random bits")
 
 
 def mixture(kinds: list[str], dtype: DType, seed: int, tail: int = 0) -> Bytes:
-    """Return blocks of the given kinds, in that order, and so many values more."""
+    """Return blocks of the given kinds, in that order, and so many values more; of integers, random bits for most."""
     rng = np.random.default_rng([seed, dtype.code])
-    parts = [BLOCKS[kind](rng, dtype) for kind in kinds]
+    possible = BLOCKS if dtype.is_float else WHOLE_BLOCKS
+    parts = [BLOCKS[kind if kind in possible else "random bits"](rng, dtype) for kind in kinds]
     parts.append(rng.integers(0, 256, tail * dtype.itemsize, dtype=np.uint8))
     return np.concatenate(parts)

@@ -6,16 +6,23 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import zipccl
-from zipccl.cli import codec, main
+from tests.tensors import CODED, make
+from zipccl.cli import codec, main, options, peers
+from zipccl.cli.peers import Peer, PeerUnavailableError
+from zipccl.codec import wire
 from zipccl.codec.reference import ReferenceCodec
+from zipccl.codec.wire import DType
 
 HEADER = """\
 #                                                             encode                    decode
-#        size         count          type        isa     time      bw  /memcpy     time      bw  /memcpy  #wrong   ratio      payload  memcpy
+#        size         count          type      codec     time      bw  /memcpy     time      bw  /memcpy  #wrong   ratio      payload  memcpy
 #         (B)    (elements)                              (us)  (GB/s)              (us)  (GB/s)                                   (B)  (GB/s)"""  # noqa: E501
 
 
@@ -25,12 +32,12 @@ def test_header_and_row() -> None:
         nbytes=1 << 20,
         count=1 << 19,
         type="bfloat16",
-        isa="portable",
+        codec="portable",
         encode_seconds=[1e-3, 2e-3, 9e-3],
         decode_seconds=[1e-3],
         memcpy_seconds=[1e-4],
         wrong=None,
-        body_nbytes=1 << 19,
+        payload_nbytes=1 << 19,
     )
     assert row.line() == (
         "      1048576        524288      bfloat16   portable   2000.0    0.52    0.050   1000.0    1.05    0.100"
@@ -48,10 +55,12 @@ def test_every_implementation_is_right(
     assert main(words.split()) == 0
     assert "# Out of bounds values : 0 OK" in capsys.readouterr().out
     rows = json.loads(path.read_text())["rows"]
-    assert {row["isa"] for row in rows} == {*codec._native_isas(), "reference"}
+    assert {row["codec"] for row in rows} == {*codec._native_isas(), "reference"}
     assert [row["wrong"] for row in rows] == [0] * len(rows)
     assert all(len(row["encode_seconds"]) == 2 for row in rows)
-    assert len({(row["nbytes"], row["body_nbytes"]) for row in rows}) == 2, "all must write payloads of the same size"
+    assert len({(row["nbytes"], row["payload_nbytes"]) for row in rows}) == 2, (
+        "all must write payloads of the same size"
+    )
 
 
 def test_wrong_values_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +75,105 @@ def test_unchecked_values_are_not_counted(monkeypatch: pytest.MonkeyPatch, capsy
     printed = capsys.readouterr().out
     assert " N/A " in printed
     assert "# Out of bounds values : not checked" in printed
+
+
+def test_default_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = options.Parser()
+    options.add_size_options(parser, *codec._SIZES)
+    assert options.sizes(parser.parse_args([])) == [256 << 10, 8 << 20, 128 << 20]
+    assert options.sizes(parser.parse_args(["-b", "1K"])) == [1024]
+    with pytest.raises(SystemExit):
+        main(["bench", "codec", "-e", "1M"])
+    assert "-b" in capsys.readouterr().err
+
+
+class Copying(Peer):
+    """A peer that stores the bytes as they are, and destroys what it was given."""
+
+    name = "copying"
+    package = "numpy"
+    overwrites_source = True
+
+    def _set_up(self, dtype: DType) -> None:
+        assert dtype.name == "bfloat16"
+
+    def encode(self, source: NDArray[np.uint8]) -> bytes:
+        payload = source.tobytes()
+        source[:] = 0
+        return payload
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload
+
+
+class Wrong(Copying):
+    name = "wrong"
+
+    def decode(self, payload: bytes) -> bytes:
+        return b"\x55" + payload[1:]
+
+
+class Missing(Copying):
+    name = "missing"
+
+    def _set_up(self, dtype: DType) -> None:
+        raise ModuleNotFoundError(f"no package for {dtype.name}")
+
+
+def test_peers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(peers, "PEERS", (Copying, Missing))
+    path = tmp_path / "results.json"
+    words = f"bench codec --peers --isa reference -b 2000 -e 4000 -f 2 -n 2 -w 0 -J {path}"
+    assert main(words.split()) == 0
+    printed = capsys.readouterr().out
+    assert f"copying {np.__version__}\n" in printed
+    assert '# left out: missing: not installed (no package for bfloat16): pip install "zipccl[peers]"\n' in printed
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["nbytes"], row["codec"]) for row in rows] == [
+        (2000, "reference"),
+        (2000, "copying"),
+        (4000, "reference"),
+        (4000, "copying"),
+    ]
+    assert [row["payload_nbytes"] for row in rows if row["codec"] == "copying"] == [2000, 4000]
+    assert all(len(row[f"{what}_seconds"]) == 2 for row in rows for what in ("encode", "decode", "memcpy"))
+
+
+def test_wrong_values_of_a_peer_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(peers, "PEERS", (Copying, Wrong))
+    assert main(["bench", "codec", "--peers", "-b", "2000", "-n", "1", "-w", "0", "--isa", "reference"]) == 1
+    assert "# Out of bounds values : 1 FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", peers.PEERS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", CODED, ids=str)
+def test_a_peers_adapter(kind: type[Peer], dtype: np.dtype[Any]) -> None:
+    try:
+        peer = kind(wire.dtype_named(dtype.name))
+    except PeerUnavailableError as error:
+        pytest.skip(f"{kind.name} is {error}")
+    source = make(dtype, (5001,)).view(np.uint8)
+    given = source.copy()
+    payload = peer.encode(given)
+    assert len(payload) < source.size
+    for _ in range(2):
+        assert np.array_equal(np.frombuffer(peer.decode(payload), np.uint8), source)
+    assert kind.overwrites_source or np.array_equal(given, source)
+    assert peer.version
+
+
+def test_peers_refuse_other_dtypes() -> None:
+    with pytest.raises(PeerUnavailableError, match="takes bfloat16, float16, float32, not int8"):
+        peers.ZipNN(wire.dtype_named("int8"))
+
+
+def test_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason='plots need matplotlib: pip install "zipccl[plot]"')
+    monkeypatch.setattr(peers, "PEERS", (Copying,))
+    path = tmp_path / "speeds.png"
+    words = f"bench codec --peers --isa reference -b 0 -e 4000 -i 2000 -n 1 -w 0 --plot {path}"
+    assert main(words.split()) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_info() -> None:

@@ -126,9 +126,10 @@ def test_npy_of_patterns_and_floats(tmp_path: Path) -> None:
     floats = np.random.default_rng(1).standard_normal((10, 11)).astype(np.float32)
     np.save(tmp_path / "floats.npy", floats)
     np.save(tmp_path / "patterns.npy", floats.astype(BFLOAT16).view(np.uint16))
+    np.save(tmp_path / "own.npy", floats.astype(BFLOAT16))
     np.save(tmp_path / "fortran.npy", np.asfortranarray(floats))
     assert_same_bits(load(str(tmp_path / "floats.npy"), "float32").values, floats.ravel()[:109])
-    for name in ("floats", "patterns"):
+    for name in ("floats", "patterns", "own"):
         assert_same_bits(load(str(tmp_path / f"{name}.npy")).values, floats.astype(BFLOAT16).ravel()[:109])
     assert_same_bits(load(str(tmp_path / "fortran.npy"), "float32").values, floats.ravel(order="F")[:109])
     assert "cast from float32 to bfloat16" in load(str(tmp_path / "floats.npy")).description

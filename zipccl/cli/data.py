@@ -5,16 +5,16 @@ Every rank starts at another place of the same endless row of values, so each kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zipccl.arrays import numpy_dtype
+from zipccl.cli import files
 from zipccl.codec import wire
 from zipccl.codec.wire import DType
 from zipccl.errors import ArgumentError
@@ -27,8 +27,6 @@ _RANK_STRIDE = 40_507
 
 _LOSS_SCALE = 1024
 """What gradients are multiplied by where small ones would be lost, as in mixed-precision training."""
-
-_FLOATS_OF_SAFETENSORS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,11 @@ def load(source: str, dtype: DType, max_count: int) -> Tile:
     Raises:
         ArgumentError: they cannot be had.
     """
-    if source.endswith(".npy"):
-        return _from_file(source, [_open_npy(source)], dtype, max_count)
-    if source.endswith(".safetensors"):
-        return _from_file(source, _open_safetensors(source), dtype, max_count)
+    if source.endswith((".npy", ".safetensors")):
+        try:
+            return _from_file(source, dtype, max_count)
+        except ArgumentError as error:
+            raise ArgumentError(f"argument --data: {error}") from None
     if source == "sample":
         return _sample(dtype)
     if source not in ("normal", "random", "zeros"):
@@ -162,17 +161,17 @@ def _sample(dtype: DType) -> Tile:
     return Tile(_odd((_LOSS_SCALE * values).astype(target)), f"{what}, times {_LOSS_SCALE}, as {dtype.name}")
 
 
-def _from_file(source: str, arrays: Iterator[Array] | Sequence[Array], dtype: DType, max_count: int) -> Tile:
+def _from_file(source: str, dtype: DType, max_count: int) -> Tile:
     target = numpy_dtype(dtype)
     parts: list[Array] = []
     held = set()
     missing = max_count + 1
-    for array in arrays:
+    for _, array in files.tensors(source, files.FLOATS):
         part = array.reshape(-1, order="A")[:missing]
-        if part.dtype.kind == "V" or (part.dtype == np.uint16 and _is_float(target)):
+        if part.dtype == np.uint16 and _is_float(target):
             part = part.view(numpy_dtype(wire.dtype_named("bfloat16")))
         if part.dtype != target and not _is_float(target):
-            raise ArgumentError(f"argument --data: {source} holds {part.dtype}; expected {target} for -d {dtype.name}")
+            raise ArgumentError(f"{source} holds {part.dtype}; expected {target} for -d {dtype.name}")
         held.add(part.dtype.name)
         with np.errstate(all="ignore"):
             parts.append(np.ascontiguousarray(part, target))
@@ -181,38 +180,7 @@ def _from_file(source: str, arrays: Iterator[Array] | Sequence[Array], dtype: DT
             break
     values = _odd(np.concatenate(parts)) if parts else np.empty(0, target)
     if values.size == 0:
-        raise ArgumentError(f"argument --data: {source} holds no values")
+        raise ArgumentError(f"{source} holds no values")
     names = ", ".join(sorted(held))
     cast = "" if held == {dtype.name} else f", cast from {names} to {dtype.name}"
     return Tile(values, f"{source}, {values.size} values{cast}")
-
-
-def _open_npy(source: str) -> Array:
-    try:
-        array: Array = np.lib.format.open_memmap(source, mode="r")
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ArgumentError(f"argument --data: {source} cannot be read: {reason}") from None
-    two_opaque_bytes = array.dtype.kind == "V" and array.dtype.names is None and array.itemsize == 2
-    if array.dtype.kind not in "fiub" and not two_opaque_bytes:
-        raise ArgumentError(f"argument --data: {source} holds {array.dtype}; expected numbers")
-    return array
-
-
-def _open_safetensors(source: str) -> Iterator[Array]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ModuleNotFoundError:
-        raise ArgumentError(
-            f'argument --data: {source} needs the package safetensors: pip install "zipccl[safetensors]"'
-        ) from None
-    numpy_dtype(wire.dtype_named("bfloat16"))  # NumPy knows it from here on
-    if not Path(source).is_file():
-        raise ArgumentError(f"argument --data: {source} is not a file")
-    try:
-        with safe_open(source, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  it is no mapping
-                if file.get_slice(name).get_dtype() in _FLOATS_OF_SAFETENSORS:
-                    yield file.get_tensor(name)
-    except (OSError, SafetensorError) as error:
-        raise ArgumentError(f"argument --data: {source} cannot be read: {error}") from None

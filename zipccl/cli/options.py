@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[Parser]
 
 
-def add_size_options(parser: Parser, minbytes: str) -> None:
-    """Add -b, -e, -i and -f; ``sizes`` reads them."""
+def add_size_options(parser: Parser, *default: str) -> None:
+    """Add -b, -e, -i and -f; ``sizes`` reads them.
+
+    Args:
+        default: the sizes where none is asked for.
+    """
     parser.add_argument(
-        "-b", "--minbytes", type=nbytes, default=minbytes, metavar="SIZE",
-        help="first size in bytes; K, M and G are binary (default: %(default)s)",
+        "-b", "--minbytes", type=nbytes, default=default[0] if len(default) == 1 else None, metavar="SIZE",
+        help=f"first size in bytes; K, M and G are binary (default: {', '.join(default)})",
     )  # fmt: skip
     parser.add_argument("-e", "--maxbytes", type=nbytes, metavar="SIZE", help="last size (default: the first)")
     step = parser.add_mutually_exclusive_group()
@@ -45,6 +49,7 @@ def add_size_options(parser: Parser, minbytes: str) -> None:
         help="what a size adds to the one before (default: %(default)s)",
     )  # fmt: skip
     step.add_argument("-f", "--stepfactor", type=_factor, metavar="N", help="what it is multiplied by instead")
+    parser.set_defaults(default_sizes=[nbytes(size) for size in default])
 
 
 def add_run_options(parser: Parser, dtype: str, iters: int, warmup_iters: int) -> None:
@@ -76,6 +81,10 @@ def add_run_options(parser: Parser, dtype: str, iters: int, warmup_iters: int) -
 
 def sizes(options: argparse.Namespace) -> list[int]:
     """Return the sizes in bytes that the options ask for."""
+    if options.minbytes is None:
+        if options.maxbytes is not None:
+            options.parser.error("argument -e: expected with -b, the first size")
+        return list(options.default_sizes)
     first: int = options.minbytes
     last: int = first if options.maxbytes is None else options.maxbytes
     if first > last:
@@ -108,10 +117,10 @@ def describe(options: argparse.Namespace) -> str:
     """Return the line of a table's header that tells the sizes and iterations."""
     asked = sizes(options)
     step = f"{options.stepbytes}(bytes)" if options.stepfactor is None else f"{options.stepfactor}(factor)"
-    return (
-        f"minBytes {options.minbytes} maxBytes {asked[-1]} step: {step} warmup iters: {options.warmup_iters} "
-        f"iters: {options.iters} validation: {options.check}"
-    )
+    which = f"minBytes {options.minbytes} maxBytes {asked[-1]} step: {step}"
+    if options.minbytes is None:
+        which = f"{' '.join(map(str, asked))} bytes"
+    return f"{which} warmup iters: {options.warmup_iters} iters: {options.iters} validation: {options.check}"
 
 
 def nbytes(text: str) -> int:

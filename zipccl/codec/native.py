@@ -10,7 +10,6 @@ _OK = 0
 # By the status codes of zipccl/native/codec.hpp.
 _REASONS = (
     "",
-    "dtype {dtype} has no blocks layout",
     "body of {nbytes} bytes ends before its directory",
     "body of {nbytes} bytes for {count} values of {dtype} does not have the size that its tile ends tell",
     "a directory entry has a code or mask that this version does not write",

@@ -1,13 +1,14 @@
 """The codec in NumPy: the wire format's specification in code.
 
 It is what runs where the native codec could not be built, and what every other codec must equal byte for byte.
-All blocks of a body are coded at once, one NumPy operation per step; read ``encode_body`` and ``decode_body`` from
-the top. The layout is drawn in wire.py.
+The steps that all values go through are done for all blocks at once; what differs from block to block is done in
+a loop. Read ``encode_body`` and ``decode_body`` from the top. The layout is drawn in wire.py.
 """
 
 from __future__ import annotations
 
 import ctypes
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from zipccl.errors import CorruptPayloadError
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
 
 
 class ReferenceCodec:
@@ -31,8 +33,6 @@ class ReferenceCodec:
         return encode_body(_bytes_at(source, count * dtype.itemsize), dtype, room)
 
     def decode_body(self, dtype: wire.DType, body: int, nbytes: int, target: int, count: int) -> None:
-        if not dtype.coded:
-            raise CorruptPayloadError(f"dtype {dtype.name} has no blocks layout")
         decode_body(_bytes_at(body, nbytes), dtype, _bytes_at(target, count * dtype.itemsize))
 
     def widen(self, dtype: wire.DType, source: int, accumulator: int, count: int) -> None:
@@ -56,14 +56,26 @@ def _bytes_at(address: int, nbytes: int) -> Bytes:
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
-# Entry o of a table is the code of o = E - base (mod 256) in a level.
-_CODE_TABLES = np.full((2, 3, 256), wire.DEEPER, dtype=np.uint8)
-for _symmetric, _levels in enumerate((wire.SKEWED, wire.SYMMETRIC)):
+_MIN_SPARSE_ZEROS = 16
+"""Values of a block that must be zero for the bitmap of a sparse block to pay."""
+
+# Entry (table, level, o) is the code of o = E - base (mod 256).
+_CODES = np.full((3, 3, 256), wire.DEEPER, dtype=np.uint8)
+for _table, _levels in enumerate(wire.TABLES):
     for _level, _offsets in enumerate(_levels):
         for _code, _offset in enumerate(_offsets):
-            _CODE_TABLES[_symmetric, _level, _offset % 256] = _code
-# Entry (symmetric, level, code) is the o that a code stands for.
-_OFFSETS = np.array([wire.SKEWED, wire.SYMMETRIC]).astype(np.uint8)
+            _CODES[_table, _level, _offset % 256] = _code
+# Entry (table, level, code) is the o that a code stands for.
+_OFFSETS = np.pad(np.array(wire.TABLES), [(0, 0), (0, 0), (0, 1)]).astype(np.uint8)
+
+
+class _Parts(NamedTuple):
+    """A block's values split as wire.py says."""
+
+    exponent: Bytes
+    rest: Bytes
+    low: Words
+    origin: int = 0
 
 
 def encode_body(source: Bytes, dtype: wire.DType, body: Bytes) -> int:
@@ -76,9 +88,8 @@ def encode_body(source: Bytes, dtype: wire.DType, body: Bytes) -> int:
     Returns:
         The body's size; equal to the array's own size if and only if the body is in the raw layout.
     """
-    blocks = source.size // dtype.block_nbytes
-    if dtype.coded and blocks:
-        encoded = _encode_blocks(source, dtype, blocks)
+    if source.size >= dtype.block_nbytes:
+        encoded = _encode_blocks(source, dtype)
         if encoded.size < source.size:
             body[: encoded.size] = encoded
             return encoded.size
@@ -96,262 +107,312 @@ def decode_body(body: Bytes, dtype: wire.DType, target: Bytes) -> None:
     if body.size < layout.static_offset:
         raise CorruptPayloadError(f"body of {body.size} bytes ends before its directory")
     ends = body[: layout.directory_offset].view("<u8").reshape(layout.tiles, 2)
-    directory = body[layout.directory_offset :]
-    base = directory[: layout.blocks]
-    code = directory[layout.blocks : 2 * layout.blocks]
-    mask = directory[2 * layout.blocks : 3 * layout.blocks] if dtype.low_plane_nbytes else np.zeros_like(base)
-    static_sizes, variable_sizes = _part_sizes(code, mask, dtype)
-    static_ends = np.cumsum(static_sizes)
-    variable_ends = np.cumsum(variable_sizes)
+    entries = body[layout.directory_offset :][: layout.blocks * dtype.directory_entry_nbytes]
+    entries = entries.reshape(dtype.directory_entry_nbytes, layout.blocks)
+    absent = np.zeros(layout.blocks, np.uint8)
+    code, base, mask = (entries[i] if i < len(entries) else absent for i in range(3))
+    static_sizes, variable_sizes = part_sizes(code, base, mask, dtype)
+    static_ends, variable_ends = np.cumsum(static_sizes), np.cumsum(variable_sizes)
     if not np.array_equal(ends, _tile_ends(static_ends, variable_ends)):
         raise CorruptPayloadError("the tile ends differ from the directory's sizes")
-    static_nbytes, variable_nbytes = (int(ends[-1, 0]), int(ends[-1, 1])) if layout.tiles else (0, 0)
+    static_nbytes, variable_nbytes = int(static_sizes.sum()), int(variable_sizes.sum())
     expected = layout.static_offset + static_nbytes + variable_nbytes + layout.tail_nbytes
     if body.size != expected:
         raise CorruptPayloadError(f"body has {body.size} bytes; its directory tells {expected}")
-    static = body[layout.static_offset :][:static_nbytes]
-    variable = body[layout.static_offset + static_nbytes :][:variable_nbytes]
-    static_starts = static_ends - static_sizes
-    variable_starts = variable_ends - variable_sizes
 
     out = target[: layout.blocks * dtype.block_nbytes].reshape(layout.blocks, dtype.block_nbytes)
     target[out.size :] = body[body.size - layout.tail_nbytes :]
-    out[code == wire.CODE_ZERO] = 0
-    for block in np.flatnonzero(code == wire.CODE_CONSTANT):
-        value = variable[variable_starts[block] :][: dtype.itemsize]
-        out[block] = np.tile(value, wire.BLOCK_COUNT)
-    raw = np.flatnonzero(code == wire.CODE_RAW)
-    out[raw, : dtype.full_static_nbytes] = _rows(static, static_starts[raw], dtype.full_static_nbytes)
-    out[raw, dtype.full_static_nbytes :] = _rows(variable, variable_starts[raw], dtype.raw_variable_nbytes)
-    for symmetric, first_code in enumerate((0, wire.CODE_SYMMETRIC)):
-        chosen = np.flatnonzero((code >= first_code) & (code < first_code + wire.CODE_RAW))
-        if chosen.size:
-            exponent = _decode_exponents(
-                _rows(static, static_starts[chosen] + wire.REST_NBYTES, 2 * wire.LEVEL_0_PLANE_NBYTES),
-                variable,
-                variable_starts[chosen],
-                variable_sizes[chosen],
-                base[chosen],
-                symmetric,
+    static_starts = layout.static_offset + static_ends - static_sizes
+    variable_starts = layout.static_offset + static_nbytes + variable_ends - variable_sizes
+    for block in range(layout.blocks):
+        static = body[static_starts[block] :][: static_sizes[block]]
+        variable = body[variable_starts[block] :][: variable_sizes[block]]
+        if code[block] == wire.CODE_RAW:
+            out[block] = np.concatenate([static, variable])
+        elif code[block] == wire.CODE_ZERO:
+            out[block] = 0
+        elif code[block] == wire.CODE_CONSTANT:
+            out[block] = np.tile(variable[: dtype.itemsize], wire.BLOCK_COUNT)
+        elif code[block] >= wire.CODE_SPARSE:
+            table = code[block] - wire.CODE_SPARSE
+            out[block] = _decode_sparse(_Reader(variable), int(table), int(mask[block]), dtype)
+        else:
+            table = code[block] >> wire.TABLE_SHIFT
+            parts = _decode_coded(
+                _Reader(static), _Reader(variable), int(table), int(base[block]), int(mask[block]), dtype
             )
-            rest = _rows(static, static_starts[chosen], wire.REST_NBYTES)
-            low = _decode_low(static, static_starts[chosen] + wire.CODED_STATIC_NBYTES, mask[chosen], dtype)
-            out[chosen] = join(exponent, rest, low, dtype).view(np.uint8)
+            out[block] = join(parts, dtype)
 
 
-def split(values: Bytes, dtype: wire.DType) -> tuple[Bytes, Bytes, NDArray[np.unsignedinteger]]:
-    """Split blocks of values, given as bytes (blocks, block_nbytes), into exponent, rest and low mantissa bits."""
-    if dtype.itemsize == 4:
-        word = values.view("<u4")
-        high, low = word >> 16, word & 0xFFFF
-    else:
-        high = values.view("<u2").astype(np.uint32)
-        low = high & 7
-    if dtype.name == "float16":
-        exponent, mantissa, sign = high >> 10 & 31, high >> 3 & 127, high >> 15
-    else:
-        exponent, mantissa, sign = high >> 7 & 255, high & 127, high >> 15
-    return exponent.astype(np.uint8), (mantissa << 1 | sign).astype(np.uint8), low.astype(np.uint16)
+def split(values: Bytes, dtype: wire.DType) -> _Parts | None:
+    """Split a block of a float dtype, given as bytes; return None if its exponents are too far apart."""
+    word = values.view(f"<u{dtype.itemsize}").astype(np.uint64)
+    sign = word >> (8 * dtype.itemsize - 1)
+    field = (word >> dtype.mantissa_bits & (1 << dtype.exponent_bits) - 1).astype(np.int64)
+    low = word & (1 << dtype.low_bits) - 1
+    high = word >> dtype.low_bits & (1 << dtype.rest_bits - 1) - 1
+    origin = max(int(field.max()) - 255, 0)
+    if ((field > 0) & (field <= origin)).any():
+        return None
+    exponent = np.where(field > 0, field - origin, 0).astype(np.uint8)
+    return _Parts(exponent, (high << 1 | sign).astype(np.uint8), low.astype(np.uint64), origin)
 
 
-def join(
-    exponent: Bytes, rest: Bytes, low: NDArray[np.unsignedinteger], dtype: wire.DType
-) -> NDArray[np.unsignedinteger]:
+def join(parts: _Parts, dtype: wire.DType) -> Bytes:
     """Undo split; exponent bits that the dtype does not have are dropped."""
-    wide = exponent.astype(np.uint32)
-    mantissa, sign = rest.astype(np.uint32) >> 1, rest.astype(np.uint32) & 1
-    if dtype.name == "float16":
-        return (sign << 15 | (wide & 31) << 10 | mantissa << 3 | low).astype("<u2")
-    high = sign << 15 | wide << 7 | mantissa
-    if dtype.name == "float32":
-        return (high << 16 | low).astype("<u4")
-    return high.astype("<u2")
+    field = np.where(parts.exponent > 0, parts.exponent.astype(np.uint64) + parts.origin, 0).astype(np.uint64)
+    field &= (1 << dtype.exponent_bits) - 1
+    rest = parts.rest.astype(np.uint64)
+    word = (rest & 1) << (8 * dtype.itemsize - 1) | field << dtype.mantissa_bits
+    word |= rest >> 1 << dtype.low_bits | parts.low
+    return word.astype(f"<u{dtype.itemsize}").view(np.uint8)
 
 
-def choose_base(exponent: Bytes) -> Bytes:
-    """Return the base exponent of each row of block exponents.
+def choose_base(exponent: Bytes) -> int:
+    """Return the base exponent of a block's exponents.
 
     The first guess needs no histogram: the middle between the mean and the greatest exponent of the values that are
     not zero or subnormal. It then moves by one if level 0 holds more values there.
     """
-    normal = np.count_nonzero(exponent, axis=1)
-    total = exponent.sum(axis=1, dtype=np.int64)
-    greatest = exponent.max(axis=1).astype(np.int64)
-    guess = (2 * total + (2 * greatest + 3) * normal) // np.maximum(4 * normal, 1)
-    down = _occurrences(exponent, guess - 3) > _occurrences(exponent, guess)
-    up = ~down & (_occurrences(exponent, guess + 1) > _occurrences(exponent, guess - 2))
-    return (guess - down + up).astype(np.uint8)
+    normal = int(np.count_nonzero(exponent))
+    total, greatest = int(exponent.sum(dtype=np.int64)), int(exponent.max())
+    guess = (2 * total + (2 * greatest + 3) * normal) // max(4 * normal, 1)
+    count = _counts_around(exponent, guess)
+    if count[-3] > count[0]:
+        return (guess - 1) % 256
+    if count[1] > count[-2]:
+        return (guess + 1) % 256
+    return guess
 
 
-def choose_symmetric(exponent: Bytes, base: Bytes) -> Bools:
-    """Return for each block whether its deeper levels use the symmetric table."""
-    return _occurrences(exponent, base + np.int64(2)) > _occurrences(exponent, base - np.int64(4))
+def choose_table(exponent: Bytes, base: int) -> int:
+    """Return the table that takes the fewest bits, all escapes taken for o = 2 or o = -7."""
+    count = _counts_around(exponent, base)
+    if 5 * count[2] > count[-4] + 4 * count[-7]:
+        return wire.SYMMETRIC
+    return wire.FALLING if count[-5] > count[1] else wire.SKEWED
 
 
-def _occurrences(exponent: Bytes, wanted: Ints) -> Ints:
-    return np.count_nonzero(exponent == (wanted % 256).astype(np.uint8)[:, None], axis=1)
+def _counts_around(exponent: Bytes, base: int) -> dict[int, int]:
+    return {o: int(np.count_nonzero(exponent == (base + o) % 256)) for o in range(-7, 3)}
 
 
-def _encode_blocks(source: Bytes, dtype: wire.DType, blocks: int) -> Bytes:
-    values = source[: blocks * dtype.block_nbytes].reshape(blocks, dtype.block_nbytes)
-    zero: Bools = np.count_nonzero(values, axis=1) == 0
-    items = values.reshape(blocks, wire.BLOCK_COUNT, dtype.itemsize)
-    constant: Bools = (items == items[:, :1]).all(axis=(1, 2)) & ~zero
-    exponent, rest, low = split(values, dtype)
-    base = choose_base(exponent)
-    symmetric = choose_symmetric(exponent, base)
-    level_0, variable_parts = _encode_exponents(exponent, base, symmetric)
-    planes = [_low_plane(low, plane, dtype) for plane in range(len(dtype.low_plane_nbytes))]
-    present = np.array([plane.any(axis=1) for plane in planes], dtype=bool).reshape(len(planes), blocks)
-    mask = np.zeros(blocks, np.uint8)
-    for plane in range(len(planes)):
-        mask |= present[plane].astype(np.uint8) << plane
+def _encode_blocks(source: Bytes, dtype: wire.DType) -> Bytes:
+    layout = wire.BlocksLayout.of(source.size // dtype.itemsize, dtype)
+    values = source[: layout.blocks * dtype.block_nbytes].reshape(layout.blocks, dtype.block_nbytes)
+    items = values.reshape(layout.blocks, wire.BLOCK_COUNT, dtype.itemsize)
+    constant: Bools = (items == items[:, :1]).all(axis=(1, 2))
+    present: Bools = np.count_nonzero(items, axis=2) > 0
 
-    variable_sizes = np.array([part.size for part in variable_parts])
-    raw: Bools = (variable_sizes >= dtype.raw_variable_nbytes) & ~zero & ~constant
-    code = (variable_sizes // 2 + symmetric * wire.CODE_SYMMETRIC).astype(np.uint8)
-    for where, special in ((zero, wire.CODE_ZERO), (constant, wire.CODE_CONSTANT), (raw, wire.CODE_RAW)):
-        code[where] = special
-        base[where] = 0
-        mask[where] = (1 << len(planes)) - 1 if special == wire.CODE_RAW else 0
-
+    entries = np.zeros((3, layout.blocks), np.uint8)
     static: list[Bytes] = []
     variable: list[Bytes] = []
-    for block in range(blocks):
-        if raw[block]:
-            static.append(values[block, : dtype.full_static_nbytes])
-            variable.append(values[block, dtype.full_static_nbytes :])
+    for block in range(layout.blocks):
+        if constant[block] and present[block, 0]:
+            entry = (wire.CODE_CONSTANT, 0, 0)
+            variable.append(_padded(values[block, : dtype.itemsize], 2))
         elif constant[block]:
-            variable.append(values[block, : dtype.itemsize])
-            variable.append(np.zeros(dtype.itemsize % 2, np.uint8))
-        elif not zero[block]:
-            static += [rest[block], level_0[block]]
-            static += [plane[block] for plane, kept in zip(planes, present[:, block], strict=True) if kept]
-            variable.append(variable_parts[block])
+            entry = (wire.CODE_ZERO, 0, 0)
+        else:
+            encoded = _encode_float(values[block], present[block], dtype) if dtype.is_float else None
+            if encoded is None:
+                entry = (wire.CODE_RAW, 0, (1 << len(dtype.low_planes)) - 1)
+                static.append(values[block, : dtype.full_static_nbytes])
+                variable.append(values[block, dtype.full_static_nbytes :])
+            else:
+                entry, static_part, variable_part = encoded
+                static.append(static_part)
+                variable.append(variable_part)
+        entries[:, block] = entry
 
-    static_sizes, variable_sizes = _part_sizes(code, mask, dtype)
+    static_sizes, variable_sizes = part_sizes(entries[0], entries[1], entries[2], dtype)
     ends = _tile_ends(np.cumsum(static_sizes), np.cumsum(variable_sizes))
-    directory = [base, code, mask] if planes else [base, code]
-    layout = wire.BlocksLayout.of(source.size // dtype.itemsize, dtype)
-    padding = np.zeros(layout.static_offset - layout.directory_offset - blocks * dtype.directory_entry_nbytes, np.uint8)
+    directory = entries[: dtype.directory_entry_nbytes].ravel()
+    padding = np.zeros(layout.static_offset - layout.directory_offset - directory.size, np.uint8)
     tail = source[values.size :]
-    return np.concatenate([ends.view(np.uint8).ravel(), *directory, padding, *static, *variable, tail])
+    return np.concatenate([ends.view(np.uint8).ravel(), directory, padding, *static, *variable, tail])
 
 
-def _part_sizes(code: Bytes, mask: Bytes, dtype: wire.DType) -> tuple[Ints, Ints]:
+def _encode_float(values: Bytes, present: Bools, dtype: wire.DType) -> tuple[tuple[int, int, int], Bytes, Bytes] | None:
+    """Return a block's directory entry, static and variable part, coded or sparse; None if it is to be raw."""
+    parts = split(values, dtype)
+    if parts is None:
+        return None
+    exponent, rest, low, origin = parts
+    sparse = wire.BLOCK_COUNT - np.count_nonzero(present) >= _MIN_SPARSE_ZEROS
+    if sparse:
+        exponent, rest, low = exponent[present], rest[present], low[present]
+    base = choose_base(exponent)
+    table = choose_table(exponent, base)
+    codes = _CODES[table][:, exponent - np.uint8(base)]
+    deeper = [_pack_rows(codes[0])] if sparse else []
+    reached = codes[0] == wire.DEEPER
+    for level in (1, 2):
+        deeper.append(_pack_rows(codes[level][reached]))
+        reached &= codes[level] == wire.DEEPER
+    deeper.append(exponent[reached])
+    kept = [number for number, plane in enumerate(dtype.low_planes) if _pack_plane(low, plane).any()]
+    planes = [_pack_plane(low, dtype.low_planes[number]) for number in kept]
+    mask = sum(1 << number for number in kept)
+    origin_part = np.frombuffer(origin.to_bytes(2, "little") if dtype.has_origin else b"", np.uint8)
+    packed_rest = _pack_plane(rest.astype(np.uint64), wire.Plane(0, dtype.rest_bits))
+    if sparse:
+        head = [origin_part, np.array([base], np.uint8), np.packbits(present, bitorder="little"), packed_rest]
+        variable = _padded(np.concatenate([*head, *deeper, *planes]), dtype.itemsize)
+        units = variable.size // dtype.itemsize
+        if units > wire.MAX_SPARSE_UNITS:
+            return None
+        return (wire.CODE_SPARSE + table, units, mask), np.zeros(0, np.uint8), variable
+    variable = _padded(np.concatenate([origin_part, *deeper]), 2)
+    if variable.size > min(wire.MAX_CODED_VARIABLE_NBYTES, dtype.raw_variable_nbytes - 1):
+        return None
+    level_0 = [np.packbits(bits, bitorder="little") for bits in (codes[0] & 1, codes[0] >> 1)]
+    static = np.concatenate([packed_rest, *level_0, *planes])
+    return (table << wire.TABLE_SHIFT | variable.size // 2, base, mask), static, variable
+
+
+class _Reader:
+    """Reads a part from its start on."""
+
+    def __init__(self, part: Bytes) -> None:
+        self._part = part
+        self._position = 0
+
+    def take(self, nbytes: int) -> Bytes:
+        if nbytes > self._part.size - self._position:
+            raise CorruptPayloadError(f"a block's codes take more than the {self._part.size} bytes of its entry")
+        self._position += nbytes
+        return self._part[self._position - nbytes : self._position]
+
+    def close(self, multiple: int) -> None:
+        """Check that only padding up to a multiple of bytes is left."""
+        taken = -(-self._position // multiple) * multiple
+        if taken != self._part.size:
+            raise CorruptPayloadError(f"a block's codes take {taken} bytes; its entry tells {self._part.size}")
+
+
+def _decode_coded(static: _Reader, variable: _Reader, table: int, base: int, mask: int, dtype: wire.DType) -> _Parts:
+    rest = _unpack_plane(static.take(dtype.rest_bits * wire.BIT_PLANE_NBYTES), wire.Plane(0, dtype.rest_bits))
+    bits = [np.unpackbits(static.take(wire.BIT_PLANE_NBYTES), bitorder="little") for _ in range(2)]
+    low = _decode_low(static, mask, wire.BLOCK_COUNT, dtype)
+    origin = _decode_origin(variable, dtype)
+    exponent = _decode_exponents(variable, bits[0] | bits[1] << np.uint8(1), table, base)
+    variable.close(2)
+    return _Parts(exponent, rest.astype(np.uint8), low, origin)
+
+
+def _decode_sparse(reader: _Reader, table: int, mask: int, dtype: wire.DType) -> Bytes:
+    origin = _decode_origin(reader, dtype)
+    base = int(reader.take(1)[0])
+    present = np.unpackbits(reader.take(wire.BIT_PLANE_NBYTES), bitorder="little").astype(bool)
+    count = int(np.count_nonzero(present))
+    rest_plane = wire.Plane(0, dtype.rest_bits)
+    rest = _unpack_plane(reader.take(_packed_nbytes(rest_plane, count)), rest_plane, count)
+    codes = _unpack_rows(reader.take(-(-count // 4)), count)
+    exponent = _decode_exponents(reader, codes, table, base)
+    low = _decode_low(reader, mask, count, dtype)
+    reader.close(dtype.itemsize)
+    items = np.zeros((wire.BLOCK_COUNT, dtype.itemsize), np.uint8)
+    items[present] = join(_Parts(exponent, rest.astype(np.uint8), low, origin), dtype).reshape(count, dtype.itemsize)
+    return items.ravel()
+
+
+def _decode_origin(reader: _Reader, dtype: wire.DType) -> int:
+    return int.from_bytes(reader.take(wire.ORIGIN_NBYTES).tobytes(), "little") if dtype.has_origin else 0
+
+
+def _decode_exponents(reader: _Reader, codes: Bytes, table: int, base: int) -> Bytes:
+    """Decode the exponents of values whose codes of level 0 are given."""
+    exponent = np.uint8(base) + _OFFSETS[table, 0][codes]
+    reached = np.flatnonzero(codes == wire.DEEPER)
+    for level in (1, 2):
+        codes = _unpack_rows(reader.take(-(-reached.size // 4)), reached.size)
+        exponent[reached] = np.uint8(base) + _OFFSETS[table, level][codes]
+        reached = reached[codes == wire.DEEPER]
+    exponent[reached] = reader.take(reached.size)
+    return exponent
+
+
+def _decode_low(reader: _Reader, mask: int, count: int, dtype: wire.DType) -> Words:
+    low = np.zeros(count, np.uint64)
+    for number, plane in enumerate(dtype.low_planes):
+        if mask >> number & 1:
+            low |= _unpack_plane(reader.take(_packed_nbytes(plane, count)), plane, count) << plane.first_bit
+    return low
+
+
+def part_sizes(code: Bytes, base: Bytes, mask: Bytes, dtype: wire.DType) -> tuple[Ints, Ints]:
     """Return the sizes of the blocks' static and variable parts.
 
     Raises:
         CorruptPayloadError: an entry is not one that this version writes.
     """
-    all_planes = (1 << len(dtype.low_plane_nbytes)) - 1
-    in_table = code & ~np.uint8(wire.CODE_SYMMETRIC)
-    coded = (in_table < wire.CODE_RAW) & (2 * in_table.astype(np.int64) < dtype.raw_variable_nbytes)
+    all_planes = (1 << len(dtype.low_planes)) - 1
+    nbytes = 2 * (code.astype(np.int64) & (1 << wire.TABLE_SHIFT) - 1)
     raw, zero, constant = (code == special for special in (wire.CODE_RAW, wire.CODE_ZERO, wire.CODE_CONSTANT))
-    good_mask = np.where(coded, mask <= all_planes, np.where(raw, mask == all_planes, mask == 0))
-    bad = np.flatnonzero(~(coded | raw | zero | constant) | ~good_mask)
+    coded = (code < wire.CODE_RAW) & (nbytes < dtype.raw_variable_nbytes) & dtype.is_float
+    sparse = (code >= wire.CODE_SPARSE) & (code < wire.CODE_SPARSE + len(wire.TABLES)) & dtype.is_float
+    good_mask = np.where(coded | sparse, mask <= all_planes, np.where(raw, mask == all_planes, mask == 0))
+    bad = np.flatnonzero(~(coded | raw | zero | constant | sparse) | ~good_mask)
     if bad.size:
         block = bad[0]
         raise CorruptPayloadError(f"directory entry of block {block} has code {code[block]} and mask {mask[block]}")
-    static_sizes = np.where(coded, wire.CODED_STATIC_NBYTES, 0)
-    for plane, nbytes in enumerate(dtype.low_plane_nbytes):
-        static_sizes += np.where(coded & (mask >> plane & 1 == 1), nbytes, 0)
+    static_sizes = np.where(coded, dtype.coded_static_nbytes, 0)
+    for number, plane in enumerate(dtype.low_planes):
+        static_sizes += np.where(coded & (mask >> number & 1 == 1), plane.nbytes, 0)
     static_sizes[raw] = dtype.full_static_nbytes
-    variable_sizes = np.where(coded, 2 * in_table.astype(np.int64), 0)
+    variable_sizes = np.where(coded, nbytes, 0)
     variable_sizes[raw] = dtype.raw_variable_nbytes
     variable_sizes[constant] = dtype.itemsize + dtype.itemsize % 2
+    variable_sizes[sparse] = base[sparse].astype(np.int64) * dtype.itemsize
     return static_sizes, variable_sizes
 
 
-def _tile_ends(static_ends: Ints, variable_ends: Ints) -> NDArray[np.uint64]:
+def _tile_ends(static_ends: Ints, variable_ends: Ints) -> Words:
     last = np.minimum(
         np.arange(wire.TILE_BLOCKS, static_ends.size + wire.TILE_BLOCKS, wire.TILE_BLOCKS), static_ends.size
     )
     return np.stack([static_ends[last - 1], variable_ends[last - 1]], axis=1).astype("<u8")
 
 
-def _rows(region: Bytes, starts: Ints, nbytes: int) -> Bytes:
-    """Gather nbytes bytes from each start into one row per start."""
-    return region[starts[:, None] + np.arange(nbytes)]
+def _padded(part: Bytes, multiple: int) -> Bytes:
+    return np.pad(part, (0, -part.size % multiple))
 
 
-def _low_plane(low: NDArray[np.unsignedinteger], plane: int, dtype: wire.DType) -> Bytes:
-    if dtype.low_plane_nbytes[plane] == wire.BLOCK_COUNT:
-        return (low >> (8 * plane)).astype(np.uint8)
-    return np.packbits((low >> plane & 1).astype(np.uint8), axis=1, bitorder="little")
+def _packed_nbytes(plane: wire.Plane, count: int) -> int:
+    return count if plane.bits == 8 else plane.bits * -(-count // 8)
 
 
-def _decode_low(static: Bytes, starts: Ints, mask: Bytes, dtype: wire.DType) -> NDArray[np.unsignedinteger]:
-    low = np.zeros((starts.size, wire.BLOCK_COUNT), np.uint32)
-    for plane, nbytes in enumerate(dtype.low_plane_nbytes):
-        kept = (mask >> plane & 1).astype(np.int64)
-        present = np.flatnonzero(kept)
-        stored = _rows(static, starts[present], nbytes)
-        if nbytes == wire.BLOCK_COUNT:
-            low[present] |= stored.astype(np.uint32) << (8 * plane)
-        else:
-            low[present] |= np.unpackbits(stored, axis=1, bitorder="little").astype(np.uint32) << plane
-        starts = starts + nbytes * kept
-    return low
+def _pack_plane(values: Words, plane: wire.Plane) -> Bytes:
+    """Store some bits of values as a byte plane, if they are eight, or as bit planes, lowest first."""
+    bits = values >> plane.first_bit
+    if plane.bits == 8:
+        return bits.astype(np.uint8)
+    planes = [np.packbits((bits >> bit & 1).astype(np.uint8), bitorder="little") for bit in range(plane.bits)]
+    return np.concatenate(planes)
 
 
-def _encode_exponents(exponent: Bytes, base: Bytes, symmetric: Bools) -> tuple[Bytes, list[Bytes]]:
-    """Return level 0's planes (blocks, 64) and each block's variable part."""
-    offset = exponent - base[:, None]
-    tables = symmetric.astype(np.intp)[:, None]
-    codes = [_CODE_TABLES[tables, level, offset] for level in range(3)]
-    level_0 = np.concatenate(
-        [np.packbits(bits, axis=1, bitorder="little") for bits in (codes[0] & 1, codes[0] >> 1)], axis=1
-    )
-    variable_parts = []
-    for block in range(len(exponent)):
-        parts = []
-        reached = codes[0][block] == wire.DEEPER
-        for level in (1, 2):
-            parts.append(_pack_rows(codes[level][block][reached]))
-            reached &= codes[level][block] == wire.DEEPER
-        parts.append(exponent[block][reached])
-        parts.append(np.zeros(sum(part.size for part in parts) % 2, np.uint8))
-        variable_parts.append(np.concatenate(parts))
-    return level_0, variable_parts
-
-
-def _decode_exponents(level_0: Bytes, variable: Bytes, starts: Ints, sizes: Ints, base: Bytes, symmetric: int) -> Bytes:
-    bits = np.unpackbits(level_0, axis=1, bitorder="little").reshape(len(base), 2, wire.BLOCK_COUNT)
-    codes = bits[:, 0] | bits[:, 1] << 1
-    offsets = np.append(_OFFSETS[symmetric], np.zeros((3, 1), np.uint8), axis=1)
-    exponent = base[:, None] + offsets[0][codes]
-    for block in range(len(base)):
-        part = variable[starts[block] :][: sizes[block]]
-        reached = np.flatnonzero(codes[block] == wire.DEEPER)
-        position = 0
-        for level in (1, 2):
-            nbytes = -(-reached.size // 4)
-            level_codes = _unpack_rows(part[position : position + nbytes], reached.size)
-            position += nbytes
-            exponent[block, reached] = base[block] + offsets[level][level_codes]
-            reached = reached[level_codes == wire.DEEPER]
-        end = position + reached.size
-        if end + end % 2 != part.size:
-            raise CorruptPayloadError(f"a block's codes take {end + end % 2} bytes; its directory tells {part.size}")
-        exponent[block, reached] = part[position:end]
-    return exponent
+def _unpack_plane(packed: Bytes, plane: wire.Plane, count: int = wire.BLOCK_COUNT) -> Words:
+    """Undo _pack_plane; the bits come from bit 0 on."""
+    if plane.bits == 8:
+        return packed.astype(np.uint64)
+    values = np.zeros(count, np.uint64)
+    for bit, stored in enumerate(packed.reshape(plane.bits, -1)):
+        values |= np.unpackbits(stored, count=count, bitorder="little").astype(np.uint64) << bit
+    return values
 
 
 def _pack_rows(codes: Bytes) -> Bytes:
-    full, rest = divmod(codes.size, 32)
-    rows = [codes[: full * 32].reshape(full, 32)] if full else []
-    bits = [np.concatenate([row & 1, row >> 1], axis=1).ravel() for row in rows]
-    if rest:
-        bits.append(np.concatenate([codes[full * 32 :] & 1, codes[full * 32 :] >> 1]))
+    rows = [codes[start : start + 32] for start in range(0, codes.size, 32)]
+    bits = [bits for row in rows for bits in (row & 1, row >> 1)]
     return np.packbits(np.concatenate(bits), bitorder="little") if bits else np.zeros(0, np.uint8)
 
 
 def _unpack_rows(packed: Bytes, count: int) -> Bytes:
-    if packed.size != -(-count // 4):
-        raise CorruptPayloadError("a block's codes end before their level does")
-    bits = np.unpackbits(packed, bitorder="little")[: 2 * count]
-    full = count // 32
-    rows = bits[: full * 64].reshape(full, 2, 32)
-    last = bits[full * 64 :].reshape(2, count - full * 32)
-    return np.concatenate([(rows[:, 0] | rows[:, 1] << 1).ravel(), last[0] | last[1] << 1])
+    bits = np.unpackbits(packed, count=2 * count, bitorder="little")
+    codes = np.zeros(count, np.uint8)
+    for start in range(0, count, 32):
+        row = min(32, count - start)
+        first, second = bits[2 * start :][:row], bits[2 * start + row :][:row]
+        codes[start : start + row] = first | second << 1
+    return codes

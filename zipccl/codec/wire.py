@@ -18,8 +18,9 @@ A payload is a header and a body. All integers are little-endian.
     raw     the array's bytes in C order.
 
     blocks  tile ends     per tile of 64 blocks: u64 static end, u64 variable end
-            directory     per block: u8 base; then per block: u8 code;
-                          then, for dtypes that have low planes, per block: u8 mask
+            directory     per block: u8 code;
+                          then, for floats, per block: u8 base;
+                          then, for floats that have low planes, per block: u8 mask
             (zero)        up to a multiple of 16
             static        per block, of a size that its directory entry tells
             variable      per block, of a size that its directory entry tells
@@ -30,41 +31,59 @@ So a reader can start at any tile, and the last tile's ends are the sizes of the
 
 A float is split into three parts (``split`` in reference.py):
 
-    exponent E    the exponent field, one byte
-    rest R        one byte: (seven highest mantissa bits) << 1 | sign
-    low           mantissa bits below those, as planes: bytes (one per value) or bits (one per value,
-                  value i in bit i % 8 of byte i // 8); plane 0 holds the lowest bits
+    exponent E    the exponent field, one byte. float64's has eleven bits: there E is the field less the block's origin,
+                  where the field is not zero, and zero where it is; the origin is the block's greatest field less
+                  255, or zero if that is negative. A block with a field in 1..origin is raw.
+    rest R        (the seven highest mantissa bits, or all if there are fewer) << 1 | sign
+    low           mantissa bits below those
+
+R and low are stored as planes, lowest bits first: *byte planes* (one byte per value) where there are whole bytes,
+else *bit planes* (value i in bit i % 8 of byte i // 8). R is a byte plane, or 3 or 4 bit planes of a float8. Low is
+3 bit planes (float16), 2 byte planes (float32), or 5 byte planes and a group of 5 bit planes (float64).
 
 A *coded* block has a base exponent b. Each value's o = E - b (mod 256) is looked up in three levels of four codes;
 code 3 means that the value is handed to the next level, and what leaves the third is an escape:
 
-    level       code 0  code 1  code 2
-    0             0      -1      -2
-    1  skewed    +1      -3      -4       symmetric  +1  +2  -3
-    2  skewed    -5      -6      -7       symmetric  -4  -5  -6
+    level    code 0  code 1  code 2
+    0           0      -1      -2
+    1, 2     by the block's table:  skewed      +1  -3  -4,  then  -5  -6  -7
+                                    falling     -3  -4  -5,  then  +1  -6  -7
+                                    symmetric   +1  +2  -3,  then  -4  -5  -6
 
-    static part     R: 256 bytes
+    static part     R
                     level 0, first bits of the codes: 32 bytes, value i in bit i % 8 of byte i // 8
                     level 0, second bits: 32 bytes
-                    low planes whose bit in the mask is set, lowest first
-    variable part   level 1, level 2: the codes of the values that reached the level, in order, in rows of 32;
+                    low planes (groups) whose bit in the mask is set
+    variable part   float64: origin, u16
+                    level 1, level 2: the codes of the values that reached the level, in order, in rows of 32;
                     a row of r codes is the r first bits, then the r second bits, lowest bit first;
                     a level of m codes takes ceil(m / 4) bytes, unused bits zero
                     escapes: one byte E each
                     one zero byte if the size is odd
 
-What the codes of a directory entry mean, where var is the size of the variable part in bytes:
+A *sparse* block holds only its n values that have a bit set. Everything is in the variable part:
 
-    code          block               static part     variable part
-    0..95         coded, skewed       as above        2 * code bytes
-    96            raw                 the block's own bytes: the first ones in the static part, which is as large
-                                      as a coded block's with all low planes, the last ones in the variable part
-    97            zero                none            none: every bit of the block is zero
-    98            constant            none            one value, then a zero byte if its size is odd
-    99, 100       sparse              none            2 * base bytes (reserved, not written by this version)
-    128..223      coded, symmetric    as above        2 * (code - 128) bytes
+                    float64: origin, u16
+                    base, u8
+                    which values are not zero: 32 bytes, value i in bit i % 8 of byte i // 8
+                    R of the n values: n bytes, or bit planes of ceil(n / 8) bytes
+                    level 0, in rows like the deeper levels; level 1, level 2, escapes: as in a coded block
+                    low planes (bits of ceil(n / 8) bytes, bytes of n) whose bit in the mask is set
+                    zero bytes up to a multiple of the itemsize
 
-Base and mask are zero where they have no meaning. A mask bit may be clear only where the whole plane is zero.
+What the codes of a directory entry mean, where t is a table's number (0 skewed, 1 falling, 2 symmetric):
+
+    code          block       static part     variable part
+    64 t + s      coded       as above        2 s bytes; s < 64
+    192           raw         the block's own bytes: the first ones in the static part, which is as large as a coded
+                              block's with all low planes, the last ones in the variable part
+    193           zero        none            none: every bit of the block is zero
+    194           constant    none            one value, then a zero byte if its size is odd
+    196 + t       sparse      none            base * itemsize bytes: of a sparse block, that is what base means
+
+Base and mask are zero where they have no meaning; the mask of a raw block has all its bits. A mask bit may be clear
+only where the whole plane is zero. Integers and bool have no exponents: their blocks are raw (all static), zero or
+constant.
 
 Why this order (the "communication-aware layout" of the ZipCCL paper, arXiv 2604.27844): for data without zero blocks
 everything up to the end of the static region, about 94 % of a dense bf16 payload, has a size that is known before the
@@ -77,6 +96,8 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from zipccl.errors import CorruptPayloadError, UnsupportedArrayError
 
@@ -91,22 +112,31 @@ TILE_ENTRY_NBYTES = 16
 ALIGNMENT = 16
 MAX_NDIM = 64
 
-REST_NBYTES = BLOCK_COUNT
-LEVEL_0_PLANE_NBYTES = BLOCK_COUNT // 8
-CODED_STATIC_NBYTES = REST_NBYTES + 2 * LEVEL_0_PLANE_NBYTES
-"""Size of a coded block's static part without its low planes."""
-
-CODE_RAW = 96
-CODE_ZERO = 97
-CODE_CONSTANT = 98
-CODE_SPARSE_SKEWED = 99
-CODE_SPARSE_SYMMETRIC = 100
-CODE_SYMMETRIC = 128
-"""First code of the coded, symmetric blocks."""
+BIT_PLANE_NBYTES = BLOCK_COUNT // 8
+BYTE_PLANE_NBYTES = BLOCK_COUNT
+ORIGIN_NBYTES = 2
 
 DEEPER = 3
-SKEWED = ((0, -1, -2), (1, -3, -4), (-5, -6, -7))
-SYMMETRIC = ((0, -1, -2), (1, 2, -3), (-4, -5, -6))
+SKEWED, FALLING, SYMMETRIC = range(3)
+TABLES = (
+    ((0, -1, -2), (1, -3, -4), (-5, -6, -7)),
+    ((0, -1, -2), (-3, -4, -5), (1, -6, -7)),
+    ((0, -1, -2), (1, 2, -3), (-4, -5, -6)),
+)
+"""For each table and level, what o codes 0, 1 and 2 mean."""
+
+TABLE_SHIFT = 6
+"""A coded block's code is table << TABLE_SHIFT | variable_nbytes / 2."""
+
+CODE_RAW = 192
+CODE_ZERO = 193
+CODE_CONSTANT = 194
+CODE_SPARSE = 196
+"""Code of a sparse block of the first table."""
+
+MAX_CODED_VARIABLE_NBYTES = 2 * ((1 << TABLE_SHIFT) - 1)
+MAX_SPARSE_UNITS = 255
+"""Greatest size of a sparse block, in values."""
 
 
 @dataclass(frozen=True)
@@ -114,24 +144,54 @@ class DType:
     """An element type that payloads can carry.
 
     Attributes:
-        low_plane_nbytes: size of one block's plane of low mantissa bits, for each plane, lowest bits first.
-        coded: whether this version codes values of the type in blocks; if not, they travel as they are.
+        exponent_bits, mantissa_bits: of a float; 0 of other types.
     """
 
     name: str
     code: int
     itemsize: int
-    coded: bool = False
-    low_plane_nbytes: tuple[int, ...] = ()
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+
+    @property
+    def is_float(self) -> bool:
+        return self.exponent_bits > 0
+
+    @property
+    def has_origin(self) -> bool:
+        return self.exponent_bits > 8
+
+    @property
+    def rest_bits(self) -> int:
+        return min(self.mantissa_bits, 7) + 1
+
+    @property
+    def low_bits(self) -> int:
+        return self.mantissa_bits - (self.rest_bits - 1)
+
+    @cached_property
+    def low_planes(self) -> tuple[Plane, ...]:
+        """The planes of low bits, lowest first; bits that do not fill a byte are one group, or each one of its own."""
+        planes = [Plane(bit, 8) for bit in range(0, self.low_bits - 7, 8)]
+        rest = range(8 * len(planes), self.low_bits)
+        planes += [Plane(rest.start, len(rest))] if planes and rest else [Plane(bit, 1) for bit in rest]
+        return tuple(planes)
 
     @property
     def directory_entry_nbytes(self) -> int:
-        return 3 if self.low_plane_nbytes else 2
+        return 1 + self.is_float + bool(self.low_planes)
+
+    @property
+    def coded_static_nbytes(self) -> int:
+        """Size of a coded block's static part without its low planes."""
+        return (self.rest_bits + 2) * BIT_PLANE_NBYTES
 
     @property
     def full_static_nbytes(self) -> int:
-        """Size of a block's static part with all its low planes."""
-        return CODED_STATIC_NBYTES + sum(self.low_plane_nbytes)
+        """Size of a raw block's static part, and of a coded block's with all its low planes."""
+        if not self.is_float:
+            return self.block_nbytes
+        return self.coded_static_nbytes + self.low_bits * BIT_PLANE_NBYTES
 
     @property
     def block_nbytes(self) -> int:
@@ -143,13 +203,24 @@ class DType:
         return self.block_nbytes - self.full_static_nbytes
 
 
+class Plane(NamedTuple):
+    """Low bits that are stored or left out together."""
+
+    first_bit: int
+    bits: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.bits * BIT_PLANE_NBYTES
+
+
 DTYPES = (
-    DType("bfloat16", 1, 2, coded=True),
-    DType("float16", 2, 2, coded=True, low_plane_nbytes=(32, 32, 32)),
-    DType("float32", 3, 4, coded=True, low_plane_nbytes=(256, 256)),
-    DType("float64", 4, 8),
-    DType("float8_e4m3fn", 5, 1),
-    DType("float8_e5m2", 6, 1),
+    DType("bfloat16", 1, 2, exponent_bits=8, mantissa_bits=7),
+    DType("float16", 2, 2, exponent_bits=5, mantissa_bits=10),
+    DType("float32", 3, 4, exponent_bits=8, mantissa_bits=23),
+    DType("float64", 4, 8, exponent_bits=11, mantissa_bits=52),
+    DType("float8_e4m3fn", 5, 1, exponent_bits=4, mantissa_bits=3),
+    DType("float8_e5m2", 6, 1, exponent_bits=5, mantissa_bits=2),
     DType("bool", 16, 1),
     DType("int8", 17, 1),
     DType("uint8", 18, 1),
@@ -202,8 +273,6 @@ class BlocksLayout:
 
 def body_nbytes_bound(count: int, dtype: DType) -> int:
     """Return the space that encoding a body may use; a finished body never takes more than the array's own bytes."""
-    if not dtype.coded:
-        return count * dtype.itemsize
     return BlocksLayout.of(count, dtype).static_offset + count * dtype.itemsize
 
 
@@ -254,8 +323,8 @@ class Header:
         if code not in _BY_CODE:
             raise CorruptPayloadError(f"payload has the unknown dtype code {code}")
         dtype = _BY_CODE[code]
-        if layout not in (LAYOUT_RAW, LAYOUT_BLOCKS) or (layout == LAYOUT_BLOCKS and not dtype.coded):
-            raise CorruptPayloadError(f"payload has the unknown layout {layout} for dtype {dtype.name}")
+        if layout not in (LAYOUT_RAW, LAYOUT_BLOCKS):
+            raise CorruptPayloadError(f"payload has the unknown layout {layout}")
         if predictor != 0:
             raise CorruptPayloadError(f"payload needs predictor {predictor}, which this zipccl does not have")
         if block_count != BLOCK_COUNT:

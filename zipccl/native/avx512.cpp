@@ -21,11 +21,14 @@
 #pragma GCC target("prefer-vector-width=512")
 #endif
 
-#define NOINLINE __attribute__((noinline))
-
 namespace zipccl {
 namespace {
 
+INLINE uint64_t first_bits(uint64_t bits, unsigned count) { return _bzhi_u64(bits, count); }
+
+#include "layout.hpp"
+#include "rows.hpp"
+#include "kernels.hpp"
 #include "body.hpp"
 #include "reduce.hpp"
 #include "avx512_values.hpp"
@@ -67,7 +70,7 @@ inline __m512i low_half(__m512i elements) { return _mm512_and_si512(elements, _m
 inline __m512i high_half(__m512i elements) { return _mm512_srli_epi64(elements, 32); }
 
 // The first guess of choose_base in reference.py, for eight blocks.
-inline __m512i guess_bases(const Exponents& exponents) {
+inline __m512i guess_eight_bases(const Exponents& exponents) {
     const __m512i zero = _mm512_setzero_si512();
     __m512i sums[GROUP_BLOCKS];
     __m512i maxima[GROUP_BLOCKS];
@@ -119,10 +122,8 @@ inline void store_bases(uint8_t (&base)[GROUP_BLOCKS], __m512i bases) {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(base), _mm512_cvtepi64_epi8(bases));
 }
 
-// As choose_base in reference.py, for eight blocks.
-inline void choose_eight_bases(const Exponents& exponents, uint8_t (&base)[GROUP_BLOCKS]) {
-    const __m512i guess = guess_bases(exponents);
-    store_bases(base, guess);
+// Refine eight guesses as choose_base in reference.py does.
+inline void refine_eight_bases(const Exponents& exponents, uint8_t (&base)[GROUP_BLOCKS]) {
     __m512i counted[GROUP_BLOCKS];
     for (size_t i = 0; i < GROUP_BLOCKS; ++i) {
         const __m512i first = _mm512_set1_epi8(char(base[i] - 3));
@@ -141,6 +142,7 @@ inline void choose_eight_bases(const Exponents& exponents, uint8_t (&base)[GROUP
     const __m512i one = _mm512_set1_epi64(1);
     const __mmask8 down = _mm512_cmpgt_epu64_mask(low_half(both), even);
     const __mmask8 up = _mm512_cmpgt_epu64_mask(high_half(both), even) & ~down;
+    const __m512i guess = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(base)));
     store_bases(base, _mm512_mask_add_epi64(_mm512_mask_sub_epi64(guess, down, guess, one), up, guess, one));
 }
 
@@ -149,14 +151,6 @@ inline void choose_eight_bases(const Exponents& exponents, uint8_t (&base)[GROUP
 constexpr uint64_t EYE = 0x8040201008040201;  // byte j is 1 << j
 constexpr uint64_t REVERSED_BITS = 0x8040201008040201;  // as a matrix over bits, in the order that GFNI has them
 
-// Byte 8 * i + j of an index for the bytes 8 * j + plane[i].
-constexpr Vector planes_first(const int (&plane)[8]) {
-    Vector index{};
-    for (int i = 0; i < 64; ++i) index.byte[i] = uint8_t(i % 8 * 8 + plane[i / 8]);
-    return index;
-}
-
-constexpr Vector BIT_PLANES = planes_first({0, 1, 2, 3, 4, 5, 6, 7});
 constexpr Vector EVEN_BIT_PLANES_FIRST = planes_first({0, 2, 4, 6, 1, 3, 5, 7});
 
 // Gather the bits of 64 bytes in eight planes of 64 bits.
@@ -174,13 +168,13 @@ inline __m512i gather_planes(__m512i bytes, const Vector& order) {
 enum DeeperPlane { FIRST_1, SECOND_1, DEEPER_1, FIRST_2, SECOND_2, DEEPER_2 };
 constexpr int DISTANCE_BIAS = 2;
 
-constexpr Vector make_deeper_codes(bool symmetric) {
+constexpr Vector make_deeper_codes(int number) {
     Vector table{};
     for (int i = 0; i < 64; ++i) {
         int code[3] = {DEEPER, DEEPER, DEEPER};
         for (int level = 1; level < 3; ++level) {
             for (int c = 0; c < 3; ++c) {
-                if (DISTANCE_BIAS - OFFSETS[symmetric][level][c] == i % 16) code[level] = c;
+                if (DISTANCE_BIAS - OFFSETS[number][level][c] == i % 16) code[level] = c;
             }
         }
         const bool deeper_1 = code[1] == DEEPER;
@@ -193,43 +187,28 @@ constexpr Vector make_deeper_codes(bool symmetric) {
     return table;
 }
 
-constexpr Vector DEEPER_CODES[2] = {make_deeper_codes(false), make_deeper_codes(true)};
+constexpr Vector DEEPER_CODES[TABLES] = {make_deeper_codes(SKEWED), make_deeper_codes(FALLING),
+                                         make_deeper_codes(SYMMETRIC)};
 
-// One level's codes of up to 64 values: bit i is value i's.
-struct Codes {
-    uint64_t first;
-    uint64_t second;
+// What choose_table in reference.py compares, as votes in four bits each by the same index: the low ones for the
+// symmetric table, the high ones for the falling one.
+constexpr int EVEN_SYMMETRIC = 4;
+constexpr int EVEN_FALLING = 1;
 
-    uint64_t deeper() const { return first & second; }
-};
-
-inline int rows_nbytes(int count) { return (count + 3) / 4; }
-
-// Write up to 64 codes, whose bits are zero from count on, in rows: up to 16 bytes are written.
-inline void write_rows(Codes codes, int count, uint8_t* out) {
-    if (count <= 32) return store(out, codes.first | codes.second << count);
-    store<uint64_t>(out, uint32_t(codes.first) | codes.second << 32);
-    store<uint64_t>(out + 8, codes.first >> 32 | codes.second >> 32 << (count - 32));
+constexpr Vector make_table_votes() {
+    Vector votes{};
+    for (int i = 0; i < 64; ++i) {
+        const int o = DISTANCE_BIAS - i % 16;
+        const int symmetric = o == 2 ? 5 : o == -4 ? -1 : o == -7 ? -4 : 0;
+        const int falling = o == -5 ? 1 : o == 1 ? -1 : 0;
+        votes.byte[i] = uint8_t((falling + EVEN_FALLING) << 4 | (symmetric + EVEN_SYMMETRIC));
+    }
+    return votes;
 }
 
-inline uint64_t first_ones(int count) { return _bzhi_u64(~uint64_t(0), unsigned(count)); }
-
-// How many of a sequence stand in a vector that begins at start.
-inline int count_from(int start, int count) {
-    return count < start ? 0 : count < start + CHUNK ? count - start : CHUNK;
-}
+constexpr Vector TABLE_VOTES = make_table_votes();
 
 // --- Decoding the levels -------------------------------------------------------------------------------------------
-
-// Undo write_rows for up to 64 codes; 16 bytes are read.
-inline Codes read_rows(const uint8_t* rows, unsigned count) {
-    const uint64_t row_0 = load<uint64_t>(rows);
-    if (count <= 32) return {_bzhi_u64(row_0, count), _bzhi_u64(row_0 >> count, count)};
-    const uint64_t row_1 = load<uint64_t>(rows + 8);
-    const unsigned in_row_1 = count - 32;
-    return {uint32_t(row_0) | _bzhi_u64(row_1, in_row_1) << 32,
-            row_0 >> 32 | _bzhi_u64(row_1 >> in_row_1, in_row_1) << 32};
-}
 
 // 0, 1, ..., 63 again and again: from any place in the first period on it is an index that rotates.
 struct alignas(64) Rotation {
@@ -262,9 +241,10 @@ constexpr Splats splats(const int (&offsets)[3]) {
     return result;
 }
 
-constexpr Splats OFFSET_SPLATS[2][3] = {
+constexpr Splats OFFSET_SPLATS[TABLES][3] = {
     {splats(OFFSETS[0][0]), splats(OFFSETS[0][1]), splats(OFFSETS[0][2])},
     {splats(OFFSETS[1][0]), splats(OFFSETS[1][1]), splats(OFFSETS[1][2])},
+    {splats(OFFSETS[2][0]), splats(OFFSETS[2][1]), splats(OFFSETS[2][2])},
 };
 
 // The exponents that one level's codes stand for, in every byte.
@@ -287,12 +267,41 @@ struct Level {
 
 struct Kernels {
     template <class D>
-    static uint8_t split(const uint8_t* source, uint8_t* static_part, uint8_t* exponent) {
-        return split_values(D{}, source, static_part, exponent);
+    static INLINE void split(const uint8_t* source, uint8_t* static_part, uint8_t* exponent, Split& split) {
+        split.origin = 0;
+        split.far_apart = false;
+        if constexpr (D::HAS_ORIGIN) split.far_apart = !find_origin(source, split.origin);
+        if (split.far_apart) return;
+        Fields<D> fields[CHUNKS];
+        __m512i least = _mm512_set1_epi8(-1);
+#pragma GCC unroll 4
+        for (int c = 0; c < CHUNKS; ++c) {
+            split_chunk(source + 64 * ITEMSIZE<D> * c, fields[c], split.origin);
+            store_vector(exponent + 64 * c, fields[c].exponent);
+            write_rest<D>(fields[c].rest, c, static_part);
+            least = _mm512_min_epu8(least, fields[c].exponent);
+        }
+        split.mask = write_low_planes<D>(fields, static_part + D::CODED_STATIC_NBYTES);
+        split.count = BLOCK_COUNT;
+        if (_mm512_testn_epi8_mask(least, least)) find_present<D>(fields, split);
     }
 
-    static void choose_bases(const Exponents& exponents, uint8_t (&base)[GROUP_BLOCKS], size_t) {
-        choose_eight_bases(exponents, base);
+    template <class D>
+    static void find_present(const Fields<D> (&fields)[CHUNKS], Split& split) {
+        for (int c = 0; c < CHUNKS; ++c) {
+            __m512i any = _mm512_or_si512(fields[c].exponent, fields[c].rest);
+            for (int i = 0; i < LOW_VECTORS<D>; ++i) any = _mm512_or_si512(any, fields[c].low[i]);
+            split.present.word[c] = _mm512_test_epi8_mask(any, any);
+        }
+        split.count = split.present.count();
+    }
+
+    static void guess_bases(const Exponents& exponents, uint8_t (&base)[GROUP_BLOCKS]) {
+        store_bases(base, guess_eight_bases(exponents));
+    }
+
+    static void refine_bases(const Exponents& exponents, uint8_t (&base)[GROUP_BLOCKS]) {
+        refine_eight_bases(exponents, base);
     }
 
     struct Encoding {
@@ -302,10 +311,10 @@ struct Kernels {
         alignas(64) uint64_t plane[CHUNKS][8];
         int count;
         uint8_t base;
-        bool symmetric;
+        int table;
     };
 
-    static void encode_level_0(const uint8_t* exponent, uint8_t base, uint8_t* static_part, Encoding& encoding) {
+    static INLINE void encode_level_0(const uint8_t* exponent, uint8_t base, uint8_t* planes, Encoding& encoding) {
         const __m512i bases = _mm512_set1_epi8(char(base));
         const __m512i deeper_code = _mm512_set1_epi8(DEEPER);
         Chunks code;
@@ -321,96 +330,88 @@ struct Kernels {
         const __m512i low_codes = _mm512_or_si512(code[0], _mm512_slli_epi16(code[1], 2));
         const __m512i high_codes = _mm512_or_si512(_mm512_slli_epi16(code[2], 4), _mm512_slli_epi16(code[3], 6));
         const __m512i codes = _mm512_or_si512(low_codes, high_codes);
-        store_vector(static_part + REST_NBYTES, gather_planes(codes, EVEN_BIT_PLANES_FIRST));
+        store_vector(planes, gather_planes(codes, EVEN_BIT_PLANES_FIRST));
         encoding.count = count;
         encoding.base = base;
     }
 
-    static void code_deeper_levels(Encoding& encoding) {
+    static INLINE void code_deeper_levels(Encoding& encoding) {
         // Two vectors are nearly always enough, and one so seldom that asking would cost more.
         encoding.count <= 2 * CHUNK ? code_vectors<2>(encoding) : code_vectors<CHUNKS>(encoding);
     }
 
     template <int VECTORS>
-    static void code_vectors(Encoding& encoding) {
-        __m512i distance[VECTORS];
-        int votes = 0;  // how much more often o = 2 than o = -4 occurs
+    static INLINE void code_vectors(Encoding& encoding) {
+        const __m512i four_bits = _mm512_set1_epi8(15);
+        __m512i index[VECTORS];
+        __m512i symmetric = _mm512_setzero_si512();
+        __m512i falling = _mm512_setzero_si512();
         for (int c = 0; c < VECTORS; ++c) {
-            const __mmask64 used = first_ones(count_from(CHUNK * c, encoding.count));
-            distance[c] = _mm512_maskz_loadu_epi8(used, encoding.distance + CHUNK * c);
-            votes += count_ones(_mm512_cmpeq_epi8_mask(distance[c], _mm512_set1_epi8(-2)));
-            votes -= count_ones(_mm512_cmpeq_epi8_mask(distance[c], _mm512_set1_epi8(4)));
+            const __mmask64 used = first_bits(~uint64_t(0), count_from(CHUNK * c, encoding.count));
+            const __m512i distance = _mm512_maskz_loadu_epi8(used, encoding.distance + CHUNK * c);
+            index[c] = _mm512_min_epu8(_mm512_add_epi8(distance, _mm512_set1_epi8(DISTANCE_BIAS)), four_bits);
+            const __m512i votes = _mm512_shuffle_epi8(vector_of(TABLE_VOTES), index[c]);
+            symmetric = _mm512_add_epi8(symmetric, _mm512_and_si512(votes, four_bits));
+            falling = _mm512_add_epi8(falling, _mm512_and_si512(_mm512_srli_epi16(votes, 4), four_bits));
         }
-        encoding.symmetric = votes > 0;
+        const uint64_t votes = _mm512_reduce_add_epi64(sum_both(symmetric, falling));
+        encoding.table = uint32_t(votes) > EVEN_SYMMETRIC * CHUNK * VECTORS ? SYMMETRIC
+                         : votes >> 32 > EVEN_FALLING * CHUNK * VECTORS     ? FALLING
+                                                                            : SKEWED;
         for (int c = 0; c < VECTORS; ++c) {
-            const __m512i biased = _mm512_add_epi8(distance[c], _mm512_set1_epi8(DISTANCE_BIAS));
-            const __m512i index = _mm512_min_epu8(biased, _mm512_set1_epi8(15));
-            const __m512i codes = _mm512_shuffle_epi8(vector_of(DEEPER_CODES[encoding.symmetric]), index);
-            _mm512_store_si512(encoding.plane[c], gather_planes(codes, BIT_PLANES));
+            const __m512i codes = _mm512_shuffle_epi8(vector_of(DEEPER_CODES[encoding.table]), index[c]);
+            _mm512_store_si512(encoding.plane[c], gather_planes(codes, BYTES_TRANSPOSED));
         }
     }
 
-    static size_t write_deeper_levels(const Encoding& encoding, uint8_t* variable_part) {
+    static INLINE uint8_t* write_deeper_levels(const Encoding& encoding, uint8_t* out) {
         const uint64_t* const a = encoding.plane[0];
         const uint64_t* const b = encoding.plane[1];
         const int a_deeper = count_ones(a[DEEPER_1]);
         const int count_2 = a_deeper + count_ones(b[DEEPER_1]);
-        if (encoding.count > 2 * CHUNK || count_2 >= CHUNK) return write_many_deeper(encoding, variable_part);
+        if (encoding.count > 2 * CHUNK || count_2 >= CHUNK) return write_many_deeper(encoding, out);
 
-        uint8_t* end = variable_part;
-        write_rows({a[FIRST_1], a[SECOND_1]}, count_from(0, encoding.count), end);
-        write_rows({b[FIRST_1], b[SECOND_1]}, count_from(CHUNK, encoding.count), end + 16);
-        end += rows_nbytes(encoding.count);
+        write_rows({a[FIRST_1], a[SECOND_1]}, count_from(0, encoding.count), out);
+        write_rows({b[FIRST_1], b[SECOND_1]}, count_from(CHUNK, encoding.count), out + 16);
+        out += rows_nbytes(encoding.count);
         const Codes codes_2 = {
             _pext_u64(a[FIRST_2], a[DEEPER_1]) | _pext_u64(b[FIRST_2], b[DEEPER_1]) << a_deeper,
             _pext_u64(a[SECOND_2], a[DEEPER_1]) | _pext_u64(b[SECOND_2], b[DEEPER_1]) << a_deeper,
         };
-        write_rows(codes_2, count_2, end);
-        end += rows_nbytes(count_2);
+        write_rows(codes_2, count_2, out);
+        out += rows_nbytes(count_2);
         const __m512i bases = _mm512_set1_epi8(char(encoding.base));
-        for (int c = 0; c < 2; ++c) end = write_escapes(encoding, c, bases, end);
-        return size_of_part(variable_part, end);
+        for (int c = 0; c < 2; ++c) out = write_escapes(encoding, c, bases, out);
+        return out;
     }
 
-    static uint8_t* write_escapes(const Encoding& encoding, int c, __m512i bases, uint8_t* end) {
+    static uint8_t* write_escapes(const Encoding& encoding, int c, __m512i bases, uint8_t* out) {
         const __m512i exponent = _mm512_sub_epi8(bases, load_vector(encoding.distance + CHUNK * c));
-        store_vector(end, _mm512_maskz_compress_epi8(encoding.plane[c][DEEPER_2], exponent));
-        return end + count_ones(encoding.plane[c][DEEPER_2]);
-    }
-
-    static size_t size_of_part(const uint8_t* part, uint8_t* end) {
-        *end = 0;  // counts if the size is odd
-        const size_t nbytes = end - part;
-        return nbytes + nbytes % 2;
+        store_vector(out, _mm512_maskz_compress_epi8(encoding.plane[c][DEEPER_2], exponent));
+        return out + count_ones(encoding.plane[c][DEEPER_2]);
     }
 
     // The same for any number of values.
-    NOINLINE static size_t write_many_deeper(const Encoding& encoding, uint8_t* variable_part) {
+    NOINLINE static uint8_t* write_many_deeper(const Encoding& encoding, uint8_t* out) {
         const int chunks = (encoding.count + CHUNK - 1) / CHUNK;
-        uint64_t first[CHUNKS + 1] = {};  // level 2's codes of all vectors; one word more for append_bits
-        uint64_t second[CHUNKS + 1] = {};
+        Bits first = {};  // level 2's codes of all vectors
+        Bits second = {};
         int count_2 = 0;
         for (int c = 0; c < chunks; ++c) {
             const uint64_t* const plane = encoding.plane[c];
-            write_rows({plane[FIRST_1], plane[SECOND_1]}, count_from(CHUNK * c, encoding.count),
-                       variable_part + 16 * c);
+            write_rows({plane[FIRST_1], plane[SECOND_1]}, count_from(CHUNK * c, encoding.count), out + 16 * c);
             append_bits(first, count_2, _pext_u64(plane[FIRST_2], plane[DEEPER_1]));
             append_bits(second, count_2, _pext_u64(plane[SECOND_2], plane[DEEPER_1]));
             count_2 += count_ones(plane[DEEPER_1]);
         }
-        uint8_t* end = variable_part + rows_nbytes(encoding.count);
+        out += rows_nbytes(encoding.count);
         for (int c = 0; CHUNK * c < count_2; ++c) {
-            write_rows({first[c], second[c]}, count_from(CHUNK * c, count_2), end + 16 * c);
+            write_rows({first.word[c], second.word[c]}, count_from(CHUNK * c, count_2), out + 16 * c);
         }
-        end += rows_nbytes(count_2);
+        out += rows_nbytes(count_2);
         const __m512i bases = _mm512_set1_epi8(char(encoding.base));
-        for (int c = 0; c < chunks; ++c) end = write_escapes(encoding, c, bases, end);
-        return size_of_part(variable_part, end);
-    }
-
-    static void append_bits(uint64_t (&words)[CHUNKS + 1], int count, uint64_t bits) {
-        words[count / 64] |= bits << count % 64;
-        words[count / 64 + 1] |= bits >> 1 >> (63 - count % 64);
+        for (int c = 0; c < chunks; ++c) out = write_escapes(encoding, c, bases, out);
+        return out;
     }
 
     struct Decoding {
@@ -421,24 +422,23 @@ struct Kernels {
         int count_1;
         int count_2;
         uint8_t base;
-        bool symmetric;
+        int table;
     };
 
-    static bool read_codes(Entry entry, const uint8_t* static_part, const uint8_t* variable_part,
-                           size_t variable_nbytes, Decoding& decoding) {
-        const uint8_t* const planes = static_part + REST_NBYTES;
+    static INLINE const uint8_t* read_codes(const uint8_t* planes, uint8_t base, int table, const uint8_t* deeper_levels,
+                                     Decoding& decoding) {
         int count_1 = 0;
         for (int c = 0; c < CHUNKS; ++c) count_1 += count_ones(level_0(planes, c).deeper());
-        const Codes a1 = read_rows(variable_part, count_from(0, count_1));
-        const Codes b1 = read_rows(variable_part + 16, count_from(CHUNK, count_1));
+        const Codes a1 = read_rows(deeper_levels, count_from(0, count_1));
+        const Codes b1 = read_rows(deeper_levels + 16, count_from(CHUNK, count_1));
         int count_2 = count_ones(a1.deeper()) + count_ones(b1.deeper());
         decoding.level_1[0] = a1;
         decoding.level_1[1] = b1;
         for (int c = 2; CHUNK * c < count_1; ++c) {
-            decoding.level_1[c] = read_rows(variable_part + 16 * c, count_from(CHUNK * c, count_1));
+            decoding.level_1[c] = read_rows(deeper_levels + 16 * c, count_from(CHUNK * c, count_1));
             count_2 += count_ones(decoding.level_1[c].deeper());
         }
-        const uint8_t* const rows_2 = variable_part + rows_nbytes(count_1);
+        const uint8_t* const rows_2 = deeper_levels + rows_nbytes(count_1);
         decoding.level_2[0] = read_rows(rows_2, count_from(0, count_2));
         int count_3 = count_ones(decoding.level_2[0].deeper());
         for (int c = 1; CHUNK * c < count_2; ++c) {
@@ -452,19 +452,18 @@ struct Kernels {
         }
         decoding.count_1 = count_1;
         decoding.count_2 = count_2;
-        decoding.base = entry.base;
-        decoding.symmetric = entry.code >= CODE_SYMMETRIC;
-        const size_t used = escapes + count_3 - variable_part;
-        return used + used % 2 == variable_nbytes;
+        decoding.base = base;
+        decoding.table = table;
+        return escapes + count_3;
     }
 
     static Codes level_0(const uint8_t* planes, int c) {
-        return {load<uint64_t>(planes + 8 * c), load<uint64_t>(planes + LEVEL_0_PLANE_NBYTES + 8 * c)};
+        return {load<uint64_t>(planes + 8 * c), load<uint64_t>(planes + BIT_PLANE_NBYTES + 8 * c)};
     }
 
-    static void decode_deeper_levels(Decoding& decoding) {
+    static INLINE void decode_deeper_levels(Decoding& decoding) {
         if (decoding.count_1 > 2 * CHUNK || decoding.count_2 > CHUNK) return decode_many_deeper(decoding);
-        const Splats (&offsets)[3] = OFFSET_SPLATS[decoding.symmetric];
+        const Splats (&offsets)[3] = OFFSET_SPLATS[decoding.table];
         const __m512i base = _mm512_set1_epi8(char(decoding.base));
         const Level level_1(offsets[1], base);
         const Level level_2(offsets[2], base);
@@ -478,7 +477,7 @@ struct Kernels {
     // The same for any number of values.
     NOINLINE static void decode_many_deeper(Decoding& decoding) {
         alignas(64) uint8_t exponent_2[BLOCK_COUNT + CHUNK];
-        const Splats (&offsets)[3] = OFFSET_SPLATS[decoding.symmetric];
+        const Splats (&offsets)[3] = OFFSET_SPLATS[decoding.table];
         const __m512i base = _mm512_set1_epi8(char(decoding.base));
         decode_level(Level(offsets[2], base), decoding.level_2, decoding.count_2, decoding.escape, exponent_2);
         decode_level(Level(offsets[1], base), decoding.level_1, decoding.count_1, exponent_2, decoding.exponent);
@@ -493,17 +492,56 @@ struct Kernels {
     }
 
     template <class D>
-    static void join(Entry entry, const uint8_t* static_part, const Decoding& decoding, uint8_t* target) {
-        const Level level(OFFSET_SPLATS[0][0], _mm512_set1_epi8(char(entry.base)));
-        const uint8_t* next = decoding.exponent;
-        Chunks exponents;
-        for (int c = 0; c < CHUNKS; ++c) {
-            const Codes codes = level_0(static_part + REST_NBYTES, c);
-            exponents[c] = level.exponents(codes, load_vector(next));
-            next += count_ones(codes.deeper());
-        }
-        join_values(D{}, entry, exponents, static_part, target);
+    static void join(const Parts& parts, const Decoding& decoding, uint8_t* target) {
+        join_chunks<D, false>(parts, decoding, {}, target);
     }
+
+    template <class D>
+    static void join_sparse(const Parts& parts, const Decoding& decoding, const Bits& present, uint8_t* target) {
+        join_chunks<D, true>(parts, decoding, present, target);
+    }
+
+    template <class D, bool SPARSE>
+    static INLINE void join_chunks(const Parts& parts, const Decoding& decoding, const Bits& present, uint8_t* target) {
+        const Level level(OFFSET_SPLATS[0][0], _mm512_set1_epi8(char(decoding.base)));
+        const LowPlanes<D> low_planes(parts.planes + D::CODED_STATIC_NBYTES, parts.mask);
+        const uint8_t* next = decoding.exponent;
+#pragma GCC unroll 4
+        for (int c = 0; c < CHUNKS; ++c) {
+            const Codes codes = level_0(parts.planes + D::REST_NBYTES, c);
+            Fields<D> fields;
+            fields.exponent = level.exponents(codes, load_vector(next));
+            if (SPARSE) fields.exponent = _mm512_maskz_mov_epi8(present.word[c], fields.exponent);
+            next += count_ones(codes.deeper());
+            fields.rest = read_rest<D>(parts.planes, c);
+            low_planes.read(c, fields);
+            join_chunk(fields, parts.origin, target + 64 * ITEMSIZE<D> * c);
+        }
+    }
+
+    static void compact_bytes(const Bits& present, const uint8_t* bytes, uint8_t* out) {
+        for (int c = 0; c < CHUNKS; ++c) {
+            store_vector(out, _mm512_maskz_compress_epi8(present.word[c], load_vector(bytes + CHUNK * c)));
+            out += count_ones(present.word[c]);
+        }
+    }
+
+    static void expand_bytes(const Bits& present, const uint8_t* bytes, uint8_t* out) {
+        for (int c = 0; c < CHUNKS; ++c) {
+            store_vector(out + CHUNK * c, _mm512_maskz_expand_epi8(present.word[c], load_vector(bytes)));
+            bytes += count_ones(present.word[c]);
+        }
+    }
+
+    static void fill_end(uint8_t* bytes, int count, uint8_t value) {
+        for (int c = 0; c < CHUNKS; ++c) {
+            const __mmask64 end = ~first_bits(~uint64_t(0), count_from(CHUNK * c, count));
+            _mm512_mask_storeu_epi8(bytes + CHUNK * c, end, _mm512_set1_epi8(char(value)));
+        }
+    }
+
+    static uint64_t extract(uint64_t bits, uint64_t mask) { return _pext_u64(bits, mask); }
+    static uint64_t deposit(uint64_t bits, uint64_t mask) { return _pdep_u64(bits, mask); }
 };
 
 }  // namespace

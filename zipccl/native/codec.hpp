@@ -14,6 +14,10 @@
 #error "The native codec is for little-endian machines; elsewhere zipccl uses the reference codec."
 #endif
 
+// For steps of every block, and for what is seldom done in the midst of them.
+#define INLINE inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
+
 namespace zipccl {
 
 using std::int16_t;
@@ -31,18 +35,25 @@ constexpr size_t TILE_BLOCKS = 64;
 constexpr size_t TILE_ENTRY_NBYTES = 16;
 constexpr size_t ALIGNMENT = 16;
 
-constexpr size_t REST_NBYTES = BLOCK_COUNT;
-constexpr size_t LEVEL_0_PLANE_NBYTES = BLOCK_COUNT / 8;
-constexpr size_t CODED_STATIC_NBYTES = REST_NBYTES + 2 * LEVEL_0_PLANE_NBYTES;
+constexpr size_t BIT_PLANE_NBYTES = BLOCK_COUNT / 8;
+constexpr size_t BYTE_PLANE_NBYTES = BLOCK_COUNT;
+constexpr size_t ORIGIN_NBYTES = 2;
 
-constexpr uint8_t CODE_RAW = 96;
-constexpr uint8_t CODE_ZERO = 97;
-constexpr uint8_t CODE_CONSTANT = 98;
-constexpr uint8_t CODE_SYMMETRIC = 128;
+constexpr int TABLE_SHIFT = 6;
+constexpr uint8_t CODE_RAW = 192;
+constexpr uint8_t CODE_ZERO = 193;
+constexpr uint8_t CODE_CONSTANT = 194;
+constexpr uint8_t CODE_SPARSE = 196;
+constexpr size_t MAX_CODED_VARIABLE_NBYTES = 2 * ((1 << TABLE_SHIFT) - 1);
+constexpr size_t MAX_SPARSE_UNITS = 255;
+constexpr int MIN_SPARSE_ZEROS = 16;
 
 constexpr uint8_t DEEPER = 3;
-constexpr int OFFSETS[2][3][3] = {{{0, -1, -2}, {1, -3, -4}, {-5, -6, -7}},   // skewed
-                                  {{0, -1, -2}, {1, 2, -3}, {-4, -5, -6}}};  // symmetric
+enum Table : int { SKEWED, FALLING, SYMMETRIC };
+constexpr int TABLES = 3;
+constexpr int OFFSETS[TABLES][3][3] = {{{0, -1, -2}, {1, -3, -4}, {-5, -6, -7}},
+                                       {{0, -1, -2}, {-3, -4, -5}, {1, -6, -7}},
+                                       {{0, -1, -2}, {1, 2, -3}, {-4, -5, -6}}};
 
 enum DType : int {
     BFLOAT16 = 1,
@@ -62,21 +73,42 @@ enum DType : int {
     UINT64 = 24,
 };
 
-// The dtypes that are coded in blocks. All low planes of one dtype have the same size.
-struct Bfloat16 {
-    using Value = uint16_t;
-    static constexpr size_t LOW_PLANES = 0;
-    static constexpr size_t LOW_PLANE_NBYTES = 0;
+// What the coding of a float needs to know of it.
+template <class V, int EXPONENT, int MANTISSA>
+struct Float {
+    using Value = V;
+    static constexpr bool IS_FLOAT = true;
+    static constexpr int EXPONENT_BITS = EXPONENT;
+    static constexpr int MANTISSA_BITS = MANTISSA;
+    static constexpr bool HAS_ORIGIN = EXPONENT > 8;
+    static constexpr int REST_BITS = (MANTISSA < 7 ? MANTISSA : 7) + 1;
+    static constexpr int LOW_BITS = MANTISSA - (REST_BITS - 1);
+    // Low planes: first those of whole bytes; then the bits that are left, one group if there are such bytes.
+    static constexpr int LOW_BYTES = LOW_BITS / 8;
+    static constexpr int GROUP_BITS = LOW_BYTES ? LOW_BITS % 8 : LOW_BITS ? 1 : 0;
+    static constexpr int GROUPS = GROUP_BITS ? LOW_BITS % 8 / GROUP_BITS : 0;
+    static constexpr int LOW_PLANES = LOW_BYTES + GROUPS;
+    static constexpr size_t DIRECTORY_ENTRY_NBYTES = LOW_PLANES ? 3 : 2;
+    static constexpr size_t REST_NBYTES = REST_BITS * BIT_PLANE_NBYTES;
+    static constexpr size_t CODED_STATIC_NBYTES = REST_NBYTES + 2 * BIT_PLANE_NBYTES;
+    static constexpr size_t FULL_STATIC_NBYTES = CODED_STATIC_NBYTES + LOW_BITS * BIT_PLANE_NBYTES;
 };
-struct Float16 {
-    using Value = uint16_t;
-    static constexpr size_t LOW_PLANES = 3;
-    static constexpr size_t LOW_PLANE_NBYTES = BLOCK_COUNT / 8;
-};
-struct Float32 {
-    using Value = uint32_t;
-    static constexpr size_t LOW_PLANES = 2;
-    static constexpr size_t LOW_PLANE_NBYTES = BLOCK_COUNT;
+
+using Bfloat16 = Float<uint16_t, 8, 7>;
+using Float16 = Float<uint16_t, 5, 10>;
+using Float32 = Float<uint32_t, 8, 23>;
+using Float64 = Float<uint64_t, 11, 52>;
+using Float8E4M3fn = Float<uint8_t, 4, 3>;
+using Float8E5M2 = Float<uint8_t, 5, 2>;
+
+// An integer or bool, of which only zero and constant blocks are elided.
+template <class V>
+struct Whole {
+    using Value = V;
+    static constexpr bool IS_FLOAT = false;
+    static constexpr int LOW_PLANES = 0;
+    static constexpr size_t DIRECTORY_ENTRY_NBYTES = 1;
+    static constexpr size_t FULL_STATIC_NBYTES = BLOCK_COUNT * sizeof(V);
 };
 
 // As in zipccl/codec/base.py.
@@ -85,7 +117,6 @@ enum Op : int { SUM, PROD, MIN, MAX };
 // Why decode_body refused; zipccl/codec/native.py has the words.
 enum Status : int {
     OK,
-    NOT_CODED,            // the dtype has no blocks layout
     ENDS_IN_DIRECTORY,    // the body is shorter than its tile ends and directory
     WRONG_SIZE,           // the body's size is not what the last tile's ends tell
     BAD_ENTRY,            // a directory entry that no encoder writes

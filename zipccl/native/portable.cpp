@@ -5,17 +5,35 @@
 namespace zipccl {
 namespace {
 
+INLINE uint64_t first_bits(uint64_t bits, unsigned count) {
+    return count < 64 ? bits & ((uint64_t(1) << count) - 1) : bits;
+}
+
+#include "layout.hpp"
+#include "rows.hpp"
+#include "kernels.hpp"
 #include "body.hpp"
 #include "reduce.hpp"
 
-// A word holds a value's exponent E in its high byte and its rest R in its low byte.
-inline uint16_t word_of(Bfloat16, uint16_t value) { return uint16_t(value << 1 | value >> 15); }
-inline uint16_t word_of(Float16, uint16_t value) { return uint16_t((value >> 2 & 0x1FFE) | value >> 15); }
-inline uint16_t word_of(Float32, uint32_t value) { return uint16_t(value >> 16 << 1 | value >> 31); }
+// A value's bits, split and put together again. Exponent fields are taken and given less the origin.
+template <class D>
+struct Value {
+    using Word = typename D::Value;
+    static constexpr int SIGN = 8 * sizeof(Word) - 1;
+    static constexpr uint32_t FIELD_MASK = (1u << D::EXPONENT_BITS) - 1;
+    static constexpr uint32_t REST_MASK = (1u << D::REST_BITS) - 1;
 
-inline uint16_t value_of(Bfloat16, uint16_t word) { return uint16_t(word >> 1 | word << 15); }
-inline uint16_t value_of(Float16, uint16_t word) { return uint16_t((word << 2 & 0x7FF8) | word << 15); }
-inline uint32_t value_of(Float32, uint16_t word) { return uint32_t(word >> 1) << 16 | uint32_t(word) << 31; }
+    static uint32_t field(Word value) { return uint32_t(value >> D::MANTISSA_BITS) & FIELD_MASK; }
+
+    static uint8_t rest(Word value) {
+        const uint32_t high = D::LOW_BITS ? uint32_t(value >> (D::LOW_BITS ? D::LOW_BITS - 1 : 0)) : uint32_t(value) << 1;
+        return uint8_t((high & REST_MASK & ~1u) | uint32_t(value >> SIGN));
+    }
+
+    static Word join(uint32_t field, uint8_t rest) {
+        return Word(Word(rest & 1u) << SIGN | Word(field & FIELD_MASK) << D::MANTISSA_BITS | Word(rest >> 1) << D::LOW_BITS);
+    }
+};
 
 constexpr uint64_t EVERY_BYTE = 0x0101010101010101;
 
@@ -35,18 +53,33 @@ inline uint64_t gather_plane(const uint8_t* bytes, int bit) {
     return plane;
 }
 
+// Write one bit of each of a block's bytes as a plane; return its end.
+inline uint8_t* write_bit_plane(const uint8_t* bytes, int bit, uint8_t* plane) {
+    for (size_t i = 0; i < BLOCK_COUNT; i += 64) store(plane + i / 8, gather_plane(bytes + i, bit));
+    return plane + BIT_PLANE_NBYTES;
+}
+
+// Set bytes to what planes that stand one behind the other hold from bit 0 on.
+inline void read_bit_planes(const uint8_t* planes, int bits, uint8_t* bytes) {
+    for (size_t i = 0; i < BLOCK_COUNT; i += 8) {
+        uint64_t eight = 0;
+        for (int bit = 0; bit < bits; ++bit) eight |= spread_bits(planes[bit * BIT_PLANE_NBYTES + i / 8]) << bit;
+        store(bytes + i, eight);
+    }
+}
+
 struct CodeTables {
-    uint8_t code[2][3][256];
+    uint8_t code[TABLES][3][256];
 };
 
 // Entry o of a table is the code of o = E - base (mod 256) in a level.
 constexpr CodeTables make_code_tables() {
     CodeTables tables{};
-    for (int symmetric = 0; symmetric < 2; ++symmetric) {
+    for (int table = 0; table < TABLES; ++table) {
         for (int level = 0; level < 3; ++level) {
-            for (int o = 0; o < 256; ++o) tables.code[symmetric][level][o] = DEEPER;
+            for (int o = 0; o < 256; ++o) tables.code[table][level][o] = DEEPER;
             for (int code = 0; code < 3; ++code) {
-                tables.code[symmetric][level][OFFSETS[symmetric][level][code] & 255] = uint8_t(code);
+                tables.code[table][level][OFFSETS[table][level][code] & 255] = uint8_t(code);
             }
         }
     }
@@ -65,8 +98,8 @@ int occurrences(const uint8_t* exponent, uint32_t wanted) {
     return count;
 }
 
-// As choose_base in reference.py.
-uint8_t choose_base(const uint8_t* exponent) {
+// As the first guess of choose_base in reference.py.
+uint8_t guess_base(const uint8_t* exponent) {
     uint16_t total = 0;
     uint8_t greatest = 0;
     for (size_t i = 0; i < BLOCK_COUNT; ++i) {
@@ -74,42 +107,42 @@ uint8_t choose_base(const uint8_t* exponent) {
         greatest = exponent[i] > greatest ? exponent[i] : greatest;
     }
     const uint32_t normal = BLOCK_COUNT - occurrences(exponent, 0);
-    const uint32_t guess = normal ? (2u * total + (2u * greatest + 3) * normal) / (4 * normal) : 0;
-    if (occurrences(exponent, guess - 3) > occurrences(exponent, guess)) return uint8_t(guess - 1);
-    if (occurrences(exponent, guess + 1) > occurrences(exponent, guess - 2)) return uint8_t(guess + 1);
-    return uint8_t(guess);
+    return uint8_t(normal ? (2u * total + (2u * greatest + 3) * normal) / (4 * normal) : 0);
 }
 
-// Write a level's codes in rows; return their end. Codes up to a multiple of 32 are read and do not matter.
-uint8_t* write_rows(const uint8_t* codes, size_t count, uint8_t* out) {
-    for (size_t start = 0; start < count; start += 32) {
-        const size_t row = count - start < 32 ? count - start : 32;
-        uint64_t bits[2] = {};
-        for (int bit = 0; bit < 2; ++bit) {
-            for (int i = 0; i < 4; ++i) {
-                const uint64_t bytes = load<uint64_t>(codes + start + 8 * i);
-                bits[bit] |= uint64_t(gather_bits(bytes >> bit)) << 8 * i;
-            }
-            bits[bit] &= (uint64_t(1) << row) - 1;
-        }
-        store(out + start / 4, bits[0] | bits[1] << row);
+// As its refinement.
+uint8_t refine_base(const uint8_t* exponent, uint8_t guess) {
+    if (occurrences(exponent, guess - 3u) > occurrences(exponent, guess)) return uint8_t(guess - 1);
+    if (occurrences(exponent, guess + 1u) > occurrences(exponent, guess - 2u)) return uint8_t(guess + 1);
+    return guess;
+}
+
+// As in reference.py.
+int choose_table(const uint8_t* exponent, uint32_t base) {
+    const int below_symmetric = occurrences(exponent, base - 4) + 4 * occurrences(exponent, base - 7);
+    if (5 * occurrences(exponent, base + 2) > below_symmetric) return SYMMETRIC;
+    return occurrences(exponent, base - 5) > occurrences(exponent, base + 1) ? FALLING : SKEWED;
+}
+
+// Write a level's codes in rows; return their end. Codes up to a multiple of 64 are read and do not matter.
+uint8_t* write_level(const uint8_t* codes, int count, uint8_t* out) {
+    for (int start = 0; start < count; start += 64) {
+        const int some = count_from(start, count);
+        write_rows({first_bits(gather_plane(codes + start, 0), some), first_bits(gather_plane(codes + start, 1), some)},
+                   some, out + rows_nbytes(start));
     }
-    return out + (count + 3) / 4;
+    return out + rows_nbytes(count);
 }
 
-// Undo write_rows, writing codes up to a multiple of 32; count the codes that are DEEPER.
-size_t read_rows(const uint8_t* rows, size_t count, uint8_t* codes) {
-    size_t deeper = 0;
-    for (size_t start = 0; start < count; start += 32) {
-        const size_t row = count - start < 32 ? count - start : 32;
-        const uint64_t bits = load<uint64_t>(rows + start / 4);
-        const uint64_t in_row = (uint64_t(1) << row) - 1;
-        const uint64_t first = bits & in_row;
-        const uint64_t second = bits >> row & in_row;
-        deeper += __builtin_popcountll(first & second);
-        for (int i = 0; i < 4; ++i) {
-            const uint64_t first_bits = spread_bits(uint8_t(first >> 8 * i));
-            const uint64_t second_bits = spread_bits(uint8_t(second >> 8 * i));
+// Undo write_level, writing codes up to a multiple of 64; count the codes that are DEEPER.
+int read_level_codes(const uint8_t* rows, int count, uint8_t* codes) {
+    int deeper = 0;
+    for (int start = 0; start < count; start += 64) {
+        const Codes found = read_rows(rows + rows_nbytes(start), count_from(start, count));
+        deeper += __builtin_popcountll(found.deeper());
+        for (int i = 0; i < 8; ++i) {
+            const uint64_t first_bits = spread_bits(uint8_t(found.first >> 8 * i));
+            const uint64_t second_bits = spread_bits(uint8_t(found.second >> 8 * i));
             store(codes + start + 8 * i, first_bits | second_bits << 1);
         }
     }
@@ -117,9 +150,8 @@ size_t read_rows(const uint8_t* rows, size_t count, uint8_t* codes) {
 }
 
 // Which of 64 values, from a multiple of 64 on, reach level 1.
-inline uint64_t deeper_in_level_0(const uint8_t* static_part, size_t start) {
-    const uint8_t* const planes = static_part + REST_NBYTES + start / 8;
-    return load<uint64_t>(planes) & load<uint64_t>(planes + LEVEL_0_PLANE_NBYTES);
+inline uint64_t deeper_in_level_0(const uint8_t* planes, size_t start) {
+    return load<uint64_t>(planes + start / 8) & load<uint64_t>(planes + BIT_PLANE_NBYTES + start / 8);
 }
 
 // Set a level's exponents from its codes; those of DEEPER codes come from the next level.
@@ -133,109 +165,131 @@ void read_level(const uint8_t* codes, size_t count, uint8_t base, const int* off
     }
 }
 
-inline uint8_t write_low_planes(Bfloat16, const uint16_t*, uint8_t*) { return 0; }
-
-inline uint8_t write_low_planes(Float16, const uint16_t* values, uint8_t* planes) {
-    uint8_t low[BLOCK_COUNT];
-    for (size_t i = 0; i < BLOCK_COUNT; ++i) low[i] = uint8_t(values[i]);
+// Write the low planes of values that are not zero; return which ones these are.
+template <class D>
+inline uint8_t write_low_planes(const typename D::Value (&values)[BLOCK_COUNT], uint8_t* planes) {
     uint8_t mask = 0;
-    for (int plane = 0; plane < 3; ++plane) {
-        uint64_t any = 0;
-        for (size_t i = 0; i < BLOCK_COUNT; i += 64) {
-            const uint64_t bits = gather_plane(low + i, plane);
-            store(planes + i / 8, bits);
-            any |= bits;
-        }
-        mask |= (any != 0) << plane;
-        planes += any ? LEVEL_0_PLANE_NBYTES : 0;
-    }
-    return mask;
-}
-
-inline uint8_t write_low_planes(Float32, const uint32_t* values, uint8_t* planes) {
-    uint8_t mask = 0;
-    for (int plane = 0; plane < 2; ++plane) {
+    for (int plane = 0; plane < D::LOW_PLANES; ++plane) {
+        const bool whole = plane < D::LOW_BYTES;
+        const int first_bit = whole ? 8 * plane : 8 * D::LOW_BYTES + (plane - D::LOW_BYTES) * D::GROUP_BITS;
         uint8_t low[BLOCK_COUNT];
         uint8_t any = 0;
         for (size_t i = 0; i < BLOCK_COUNT; ++i) {
-            low[i] = uint8_t(values[i] >> 8 * plane);
+            low[i] = uint8_t(values[i] >> first_bit);
             any |= low[i];
         }
-        if (any) {
+        if (!whole) any &= (1 << D::GROUP_BITS) - 1;
+        if (!any) continue;
+        mask |= uint8_t(1 << plane);
+        if (whole) {
             std::memcpy(planes, low, sizeof low);
-            planes += sizeof low;
-            mask |= 1 << plane;
+            planes += BYTE_PLANE_NBYTES;
         }
+        for (int bit = 0; bit < D::GROUP_BITS && !whole; ++bit) planes = write_bit_plane(low, bit, planes);
     }
     return mask;
 }
 
-inline void add_low_planes(Bfloat16, const uint8_t*, uint8_t, uint16_t*) {}
-
-inline void add_low_planes(Float16, const uint8_t* planes, uint8_t mask, uint16_t* values) {
-    if (!mask) return;
-    uint8_t low[BLOCK_COUNT] = {};
-    for (int plane = 0; plane < 3; ++plane) {
+template <class D>
+inline void add_low_planes(const uint8_t* planes, uint8_t mask, typename D::Value (&values)[BLOCK_COUNT]) {
+    using Word = typename D::Value;
+    for (int plane = 0; plane < D::LOW_PLANES; ++plane) {
         if (!(mask >> plane & 1)) continue;
-        for (size_t i = 0; i < BLOCK_COUNT; i += 8) {
-            store(low + i, load<uint64_t>(low + i) | spread_bits(planes[i / 8]) << plane);
+        if (plane < D::LOW_BYTES) {
+            for (size_t i = 0; i < BLOCK_COUNT; ++i) values[i] |= Word(Word(planes[i]) << 8 * plane);
+            planes += BYTE_PLANE_NBYTES;
+            continue;
         }
-        planes += LEVEL_0_PLANE_NBYTES;
-    }
-    for (size_t i = 0; i < BLOCK_COUNT; ++i) values[i] |= low[i];
-}
-
-inline void add_low_planes(Float32, const uint8_t* planes, uint8_t mask, uint32_t* values) {
-    for (int plane = 0; plane < 2; ++plane) {
-        if (!(mask >> plane & 1)) continue;
-        for (size_t i = 0; i < BLOCK_COUNT; ++i) values[i] |= uint32_t(planes[i]) << 8 * plane;
-        planes += BLOCK_COUNT;
+        const int first_bit = 8 * D::LOW_BYTES + (plane - D::LOW_BYTES) * D::GROUP_BITS;
+        uint8_t low[BLOCK_COUNT];
+        read_bit_planes(planes, D::GROUP_BITS, low);
+        for (size_t i = 0; i < BLOCK_COUNT; ++i) values[i] |= Word(Word(low[i]) << first_bit);
+        planes += D::GROUP_BITS * BIT_PLANE_NBYTES;
     }
 }
 
 struct Kernels {
     template <class D>
-    static uint8_t split(const uint8_t* source, uint8_t* static_part, uint8_t* exponent) {
-        typename D::Value values[BLOCK_COUNT];
-        uint8_t exponents[BLOCK_COUNT];  // local arrays, so that the compiler knows that they do not overlap
+    static void split(const uint8_t* source, uint8_t* static_part, uint8_t* exponent, Split& split) {
+        typename D::Value values[BLOCK_COUNT];  // local arrays, so that the compiler knows that they do not overlap
+        uint8_t exponents[BLOCK_COUNT];
         uint8_t rests[BLOCK_COUNT];
         std::memcpy(values, source, sizeof values);
+        uint32_t origin = 0;
+        split.far_apart = D::HAS_ORIGIN && !find_origin<D>(values, origin);
+        if (split.far_apart) return;
+        split.origin = uint16_t(origin);
         for (size_t i = 0; i < BLOCK_COUNT; ++i) {
-            const uint16_t word = word_of(D{}, values[i]);
-            exponents[i] = uint8_t(word >> 8);
-            rests[i] = uint8_t(word);
+            const uint32_t field = Value<D>::field(values[i]);
+            exponents[i] = uint8_t(D::HAS_ORIGIN && field == 0 ? 0 : field - origin);
+            rests[i] = Value<D>::rest(values[i]);
         }
         std::memcpy(exponent, exponents, sizeof exponents);
-        std::memcpy(static_part, rests, sizeof rests);
-        return write_low_planes(D{}, values, static_part + CODED_STATIC_NBYTES);
+        if (D::REST_BITS == 8) {
+            std::memcpy(static_part, rests, sizeof rests);
+        } else {
+            uint8_t* planes = static_part;
+            for (int bit = 0; bit < D::REST_BITS; ++bit) planes = write_bit_plane(rests, bit, planes);
+        }
+        split.mask = write_low_planes<D>(values, static_part + D::CODED_STATIC_NBYTES);
+        find_present<D>(values, split);
     }
 
-    static void choose_bases(const uint8_t (&exponent)[GROUP_BLOCKS][BLOCK_COUNT], uint8_t (&base)[GROUP_BLOCKS],
-                             size_t blocks) {
-        for (size_t i = 0; i < blocks; ++i) base[i] = choose_base(exponent[i]);
+    template <class D>
+    static bool find_origin(const typename D::Value (&values)[BLOCK_COUNT], uint32_t& origin) {
+        uint32_t greatest = 0;
+        uint32_t least = ~0u;  // of those that are not zero
+        for (size_t i = 0; i < BLOCK_COUNT; ++i) {
+            const uint32_t field = Value<D>::field(values[i]);
+            greatest = field > greatest ? field : greatest;
+            least = field - 1 < least ? field - 1 : least;
+        }
+        origin = greatest > 255 ? greatest - 255 : 0;
+        return least + 1 > origin || least == ~0u;
+    }
+
+    template <class D>
+    static void find_present(const typename D::Value (&values)[BLOCK_COUNT], Split& split) {
+        uint8_t zero[BLOCK_COUNT];
+        int zeros = 0;
+        for (size_t i = 0; i < BLOCK_COUNT; ++i) {
+            zero[i] = values[i] == 0;
+            zeros += zero[i];
+        }
+        split.count = BLOCK_COUNT - zeros;
+        if (zeros < MIN_SPARSE_ZEROS) return;
+        for (int w = 0; w < WORDS; ++w) split.present.word[w] = ~gather_plane(zero + 64 * w, 0);
+    }
+
+    static void guess_bases(const uint8_t (&exponent)[GROUP_BLOCKS][BLOCK_COUNT], uint8_t (&base)[GROUP_BLOCKS]) {
+        for (size_t i = 0; i < GROUP_BLOCKS; ++i) base[i] = guess_base(exponent[i]);
+    }
+
+    static void refine_bases(const uint8_t (&exponent)[GROUP_BLOCKS][BLOCK_COUNT], uint8_t (&base)[GROUP_BLOCKS]) {
+        for (size_t i = 0; i < GROUP_BLOCKS; ++i) base[i] = refine_base(exponent[i], base[i]);
     }
 
     struct Encoding {
         uint8_t exponent[BLOCK_COUNT];  // of the values that reach level 1
-        size_t count;
+        int count;
         uint8_t base;
-        bool symmetric;
+        int table;
     };
 
-    static void encode_level_0(const uint8_t* exponent, uint8_t base, uint8_t* static_part, Encoding& encoding) {
+    static void encode_level_0(const uint8_t* exponent, uint8_t base, uint8_t* planes, Encoding& encoding) {
         encoding.base = base;
-        encoding.symmetric = occurrences(exponent, base + 2u) > occurrences(exponent, base - 4u);
+        encoding.table = choose_table(exponent, base);
         uint8_t codes[BLOCK_COUNT];
         for (size_t i = 0; i < BLOCK_COUNT; ++i) {
             const uint8_t below = uint8_t(base - exponent[i]);
             codes[i] = below < DEEPER ? below : DEEPER;
         }
-        size_t count = 0;
+        int count = 0;
         for (size_t start = 0; start < BLOCK_COUNT; start += 64) {
             const uint64_t first = gather_plane(codes + start, 0);
             const uint64_t second = gather_plane(codes + start, 1);
-            store(static_part + REST_NBYTES + start / 8, first);
-            store(static_part + REST_NBYTES + LEVEL_0_PLANE_NBYTES + start / 8, second);
+            store(planes + start / 8, first);
+            store(planes + BIT_PLANE_NBYTES + start / 8, second);
             for (uint64_t left = first & second; left; left &= left - 1) {
                 encoding.exponent[count++] = exponent[start + __builtin_ctzll(left)];
             }
@@ -245,82 +299,132 @@ struct Kernels {
 
     static void code_deeper_levels(Encoding&) {}
 
-    static size_t write_deeper_levels(const Encoding& encoding, uint8_t* variable_part) {
+    static uint8_t* write_deeper_levels(const Encoding& encoding, uint8_t* out) {
         uint8_t codes[BLOCK_COUNT];
         uint8_t deeper[BLOCK_COUNT];
         const uint8_t* values = encoding.exponent;
-        size_t count = encoding.count;
-        uint8_t* end = variable_part;
+        int count = encoding.count;
         for (int level = 1; level < 3; ++level) {
-            const uint8_t* const code_of = CODE_TABLES.code[encoding.symmetric][level];
-            size_t kept = 0;
-            for (size_t i = 0; i < count; ++i) {
+            const uint8_t* const code_of = CODE_TABLES.code[encoding.table][level];
+            int kept = 0;
+            for (int i = 0; i < count; ++i) {
                 const uint8_t value = values[i];
                 codes[i] = code_of[uint8_t(value - encoding.base)];
                 deeper[kept] = value;
                 kept += codes[i] == DEEPER;
             }
-            end = write_rows(codes, count, end);
+            out = write_level(codes, count, out);
             count = kept;
             values = deeper;
         }
-        std::memcpy(end, deeper, count);
-        end += count;
-        *end = 0;  // counts if the size is odd
-        const size_t nbytes = end - variable_part;
-        return nbytes + nbytes % 2;
+        std::memcpy(out, deeper, count);
+        return out + count;
     }
 
     struct Decoding {
         uint8_t exponent[BLOCK_COUNT];  // of the values that reach level 1
+        uint8_t base;
     };
 
-    static bool read_codes(Entry entry, const uint8_t* static_part, const uint8_t* variable_part,
-                           size_t variable_nbytes, Decoding& decoding) {
-        size_t count_1 = 0;
+    static const uint8_t* read_codes(const uint8_t* planes, uint8_t base, int table, const uint8_t* deeper_levels,
+                                     Decoding& decoding) {
+        int count_1 = 0;
         for (size_t start = 0; start < BLOCK_COUNT; start += 64) {
-            count_1 += __builtin_popcountll(deeper_in_level_0(static_part, start));
+            count_1 += __builtin_popcountll(deeper_in_level_0(planes, start));
         }
         uint8_t codes_1[BLOCK_COUNT];
         uint8_t codes_2[BLOCK_COUNT];
-        const uint8_t* const rows_2 = variable_part + (count_1 + 3) / 4;
-        const size_t count_2 = read_rows(variable_part, count_1, codes_1);
-        const uint8_t* const escapes = rows_2 + (count_2 + 3) / 4;
-        const size_t escape_count = read_rows(rows_2, count_2, codes_2);
-        const size_t used = escapes + escape_count - variable_part;
-        if (used + used % 2 != variable_nbytes) return false;
+        const uint8_t* const rows_2 = deeper_levels + rows_nbytes(count_1);
+        const int count_2 = read_level_codes(deeper_levels, count_1, codes_1);
+        const uint8_t* const escapes = rows_2 + rows_nbytes(count_2);
+        const int escape_count = read_level_codes(rows_2, count_2, codes_2);
 
-        const bool symmetric = entry.code >= CODE_SYMMETRIC;
         uint8_t exponent_2[BLOCK_COUNT + 1];  // one more, because read_level looks ahead
         exponent_2[count_2] = 0;
-        read_level(codes_2, count_2, entry.base, OFFSETS[symmetric][2], escapes, exponent_2);
-        read_level(codes_1, count_1, entry.base, OFFSETS[symmetric][1], exponent_2, decoding.exponent);
-        return true;
+        read_level(codes_2, count_2, base, OFFSETS[table][2], escapes, exponent_2);
+        read_level(codes_1, count_1, base, OFFSETS[table][1], exponent_2, decoding.exponent);
+        decoding.base = base;
+        return escapes + escape_count;
     }
 
     static void decode_deeper_levels(Decoding&) {}
 
-    template <class D>
-    static void join(Entry entry, const uint8_t* static_part, const Decoding& decoding, uint8_t* target) {
-        const uint8_t* const first_plane = static_part + REST_NBYTES;
-        const uint8_t* const second_plane = first_plane + LEVEL_0_PLANE_NBYTES;
-        uint8_t exponent[BLOCK_COUNT];
+    static void decode_level_0(const uint8_t* planes, const Decoding& decoding, uint8_t (&exponent)[BLOCK_COUNT]) {
         for (size_t i = 0; i < BLOCK_COUNT; i += 8) {
-            store(exponent + i, spread_bits(first_plane[i / 8]) + 2 * spread_bits(second_plane[i / 8]));
+            store(exponent + i, spread_bits(planes[i / 8]) + 2 * spread_bits(planes[BIT_PLANE_NBYTES + i / 8]));
         }
-        for (size_t i = 0; i < BLOCK_COUNT; ++i) exponent[i] = uint8_t(entry.base - exponent[i]);
+        for (size_t i = 0; i < BLOCK_COUNT; ++i) exponent[i] = uint8_t(decoding.base - exponent[i]);
         const uint8_t* next = decoding.exponent;
         for (size_t start = 0; start < BLOCK_COUNT; start += 64) {
-            for (uint64_t left = deeper_in_level_0(static_part, start); left; left &= left - 1) {
+            for (uint64_t left = deeper_in_level_0(planes, start); left; left &= left - 1) {
                 exponent[start + __builtin_ctzll(left)] = *next++;
             }
         }
-        typename D::Value values[BLOCK_COUNT];
-        for (size_t i = 0; i < BLOCK_COUNT; ++i) {
-            values[i] = value_of(D{}, uint16_t(exponent[i] << 8 | static_part[i]));
+    }
+
+    template <class D>
+    static void join(const Parts& parts, const Decoding& decoding, uint8_t* target) {
+        uint8_t exponent[BLOCK_COUNT];
+        decode_level_0(parts.planes + D::REST_NBYTES, decoding, exponent);
+        join_parts<D>(parts, exponent, target);
+    }
+
+    template <class D>
+    static void join_sparse(const Parts& parts, const Decoding& decoding, const Bits& present, uint8_t* target) {
+        uint8_t exponent[BLOCK_COUNT];
+        decode_level_0(parts.planes + D::REST_NBYTES, decoding, exponent);
+        for (size_t i = 0; i < BLOCK_COUNT; i += 8) {
+            const uint64_t bytes = spread_bits(uint8_t(present.word[i / 64] >> i % 64)) * 255;
+            store(exponent + i, load<uint64_t>(exponent + i) & bytes);
         }
-        add_low_planes(D{}, static_part + CODED_STATIC_NBYTES, entry.mask, values);
+        join_parts<D>(parts, exponent, target);
+    }
+
+    template <class D>
+    static void join_parts(const Parts& parts, const uint8_t (&exponent)[BLOCK_COUNT], uint8_t* target) {
+        uint8_t rest[BLOCK_COUNT];
+        if (D::REST_BITS == 8) {
+            std::memcpy(rest, parts.planes, sizeof rest);
+        } else {
+            read_bit_planes(parts.planes, D::REST_BITS, rest);
+        }
+        typename D::Value values[BLOCK_COUNT];
+        const uint32_t origin = D::HAS_ORIGIN ? parts.origin : 0;
+        for (size_t i = 0; i < BLOCK_COUNT; ++i) {
+            const uint32_t field = D::HAS_ORIGIN && exponent[i] == 0 ? 0 : exponent[i] + origin;
+            values[i] = Value<D>::join(field, rest[i]);
+        }
+        add_low_planes<D>(parts.planes + D::CODED_STATIC_NBYTES, parts.mask, values);
         std::memcpy(target, values, sizeof values);
+    }
+
+    static void compact_bytes(const Bits& present, const uint8_t* bytes, uint8_t* out) {
+        for (int w = 0; w < WORDS; ++w) {
+            for (uint64_t left = present.word[w]; left; left &= left - 1) *out++ = bytes[64 * w + __builtin_ctzll(left)];
+        }
+    }
+
+    static void expand_bytes(const Bits& present, const uint8_t* bytes, uint8_t* out) {
+        std::memset(out, 0, BLOCK_COUNT);
+        for (int w = 0; w < WORDS; ++w) {
+            for (uint64_t left = present.word[w]; left; left &= left - 1) out[64 * w + __builtin_ctzll(left)] = *bytes++;
+        }
+    }
+
+    static void fill_end(uint8_t* bytes, int count, uint8_t value) {
+        std::memset(bytes + count, value, BLOCK_COUNT - count);
+    }
+
+    static uint64_t extract(uint64_t bits, uint64_t mask) {
+        uint64_t result = 0;
+        for (int i = 0; mask; ++i, mask &= mask - 1) result |= (bits >> __builtin_ctzll(mask) & 1) << i;
+        return result;
+    }
+
+    static uint64_t deposit(uint64_t bits, uint64_t mask) {
+        uint64_t result = 0;
+        for (; mask; bits >>= 1, mask &= mask - 1) result |= (bits & 1) << __builtin_ctzll(mask);
+        return result;
     }
 };
 
