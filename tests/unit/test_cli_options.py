@@ -54,7 +54,6 @@ def test_datatypes_have_both_names(name: str, expected: str) -> None:
         ("bench all_gather -o sum", "unrecognized"),
         ("bench all_reduce -o mean", "'mean'"),
         ("bench all_reduce -o avg -d int32", "float"),
-        ("bench all_reduce -d f8e5m2", "float8_e5m2"),
         ("bench broadcast -r 2 --ranks 2", "from 0 to 1"),
         ("bench send_recv --ranks 1", "at least 2"),
         ("bench all_gather --link 5", "5gbit"),
