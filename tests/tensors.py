@@ -62,8 +62,12 @@ def reduced(inputs: list[NDArray[Any]], op: str) -> NDArray[Any]:
 
 def _minimum(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """Do what IEEE 754-2019 calls minimum: NaN wins, and -0 is less than +0."""
-    return np.where((a == b) & np.signbit(a), a, np.minimum(a, b)) if a.dtype.kind == "f" else np.minimum(a, b)
+    return (
+        np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b)) if a.dtype.kind == "f" else np.minimum(a, b)
+    )
 
 
 def _maximum(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    return np.where((a == b) & ~np.signbit(a), a, np.maximum(b, a)) if a.dtype.kind == "f" else np.maximum(a, b)
+    return (
+        np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b)) if a.dtype.kind == "f" else np.maximum(a, b)
+    )
