@@ -99,6 +99,7 @@ class FloatEncoder {
         for (size_t i = 0; i < blocks; ++i) {
             if (has_levels(entry[i])) Kernels::encode_level_0(exponent[i], base[i], level_0[i], encoding[i]);
         }
+        Kernels::choose_tables(encoding);
         for (size_t i = 0; i < blocks; ++i) {
             if (has_levels(entry[i])) Kernels::code_deeper_levels(encoding[i]);
         }

@@ -297,6 +297,8 @@ struct Kernels {
         encoding.count = count;
     }
 
+    static void choose_tables(Encoding (&)[GROUP_BLOCKS]) {}  // encode_level_0 has done it
+
     static void code_deeper_levels(Encoding&) {}
 
     static uint8_t* write_deeper_levels(const Encoding& encoding, uint8_t* out) {
