@@ -29,8 +29,8 @@ INLINE uint64_t first_bits(uint64_t bits, unsigned count) { return _bzhi_u64(bit
 #include "layout.hpp"
 #include "rows.hpp"
 #include "kernels.hpp"
-#include "body.hpp"
 #include "reduce.hpp"
+#include "body.hpp"
 #include "avx512_values.hpp"
 
 // --- The base exponent ---------------------------------------------------------------------------------------------
@@ -588,7 +588,8 @@ bool supported() {
 }  // namespace
 
 const Implementation avx512 = {
-    "avx512", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, widen, accumulate, pack,
+    "avx512", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, decode_reduce_of<Kernels>,
+    pack_encode_of<Kernels>, widen, accumulate, pack,
 };
 
 }  // namespace zipccl

@@ -12,8 +12,8 @@ INLINE uint64_t first_bits(uint64_t bits, unsigned count) {
 #include "layout.hpp"
 #include "rows.hpp"
 #include "kernels.hpp"
-#include "body.hpp"
 #include "reduce.hpp"
+#include "body.hpp"
 
 // A value's bits, split and put together again. Exponent fields are taken and given less the origin.
 template <class D>
@@ -435,7 +435,8 @@ bool supported() { return true; }
 }  // namespace
 
 const Implementation portable = {
-    "portable", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, widen, accumulate, pack,
+    "portable", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, decode_reduce_of<Kernels>,
+    pack_encode_of<Kernels>, widen, accumulate, pack,
 };
 
 }  // namespace zipccl
