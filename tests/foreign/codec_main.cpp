@@ -19,7 +19,7 @@ namespace {
 using zipccl::Implementation;
 
 struct Request {
-    uint64_t function;  // e, d, w, a, p as in main
+    uint64_t function;  // e, d, r, w, a, p as in main
     uint64_t dtype;
     uint64_t op;
     uint64_t count;
@@ -56,6 +56,10 @@ bool serve(const Implementation& codec, const Request& request) {
         case 'd':
             result = codec.decode_body(dtype, source.data(), request.source_nbytes, target.data(), count);
             if (result != zipccl::OK) written = 0;
+            break;
+        case 'r':
+            result = codec.decode_reduce(dtype, int(request.op), source.data(), request.source_nbytes, target.data(),
+                                         count);
             break;
         case 'w': codec.widen(dtype, source.data(), target.data(), count); break;
         case 'a': codec.accumulate(dtype, int(request.op), source.data(), target.data(), count); break;

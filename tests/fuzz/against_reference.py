@@ -1,11 +1,12 @@
 """Compare the native codecs with the reference on the bodies that fuzzing has kept; run after ``tests/fuzz/run``.
 
 The native implementations share what is around their kernels, and fuzzing compares them with each other only. Run as
-``python -m tests.fuzz.against_reference [FOLDER]``; status 1 on a difference.
+``python -m tests.fuzz.against_reference FOLDER COUNT``; it takes that many bodies at random. Status 1 on a difference.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from tests.unit.codecs import Bytes
 from zipccl.codec import wire
 from zipccl.errors import CorruptPayloadError
 
-CORPUS = Path("build/fuzz/corpus/decode_body")
 MAX_COUNT = (2 * wire.TILE_BLOCKS + 3) * wire.BLOCK_COUNT
 
 
@@ -38,7 +38,8 @@ def check(content: bytes) -> bool:
     expected = results[0]
     for codec, found in zip(codecs.CODECS, results, strict=True):
         assert (found is None) == (expected is None), f"{codec.name} {'refuses' if found is None else 'accepts'} it"
-        assert expected is None or np.array_equal(found, expected), f"{codec.name} decodes it otherwise"  # type: ignore[arg-type]
+        if found is not None and expected is not None:
+            assert np.array_equal(found, expected), f"{codec.name} decodes it otherwise"
     if expected is None:
         return False
     codecs.assert_all_agree(dtype, expected)
@@ -46,8 +47,8 @@ def check(content: bytes) -> bool:
 
 
 def main() -> int:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CORPUS
-    paths = sorted(folder.iterdir())
+    paths = sorted(Path(sys.argv[1]).iterdir())
+    paths = random.sample(paths, min(len(paths), int(sys.argv[2])))
     accepted, differing = 0, 0
     for path in paths:
         content = path.read_bytes()

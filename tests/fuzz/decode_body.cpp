@@ -36,8 +36,9 @@ struct Tally {
 // Some well-formed body for a changed head.
 Bytes make_input(const Type& type, size_t type_number, fuzz::Random& random) {
     Body body;
-    const size_t blocks = random.one_in(16) ? random.below(MAX_COUNT / zipccl::BLOCK_COUNT) : random.below(random.one_in(2) ? 4 : 12);
-    const bool mostly_zero = blocks > 12;
+    const bool mostly_zero = random.one_in(16);
+    const size_t few = random.one_in(2) ? 4 : 12;
+    const size_t blocks = random.below(mostly_zero ? MAX_COUNT / zipccl::BLOCK_COUNT : few);
     for (size_t i = 0; i < blocks; ++i) {
         body.blocks.push_back(mostly_zero && !random.one_in(16) ? fuzz::Block() : fuzz::make_block(type, random));
     }
@@ -82,7 +83,10 @@ Bytes alter_input(const uint8_t* data, size_t size, fuzz::Random& random) {
         const size_t end = head && random.one_in(2) ? head : serialized.size();
         serialized[random.below(end)] ^= uint8_t(1 << random.below(8));
     }
-    if (random.one_in(16)) serialized.resize(serialized.size() + random.below(5) - std::min<size_t>(2, serialized.size()));
+    if (random.one_in(16)) {
+        const size_t fewer = std::min<size_t>(2, serialized.size());
+        serialized.resize(serialized.size() - fewer + random.below(5));
+    }
     input.insert(input.end(), serialized.begin(), serialized.end());
     return input;
 }

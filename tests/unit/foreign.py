@@ -43,6 +43,16 @@ class ForeignCodec:
         if status:
             raise CorruptPayloadError(f"{self.name} refuses {nbytes} bytes for {count} values: status {status}")
 
+    def decode_reduce(self, dtype: DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
+        room = (accumulator, count * base.accumulator_itemsize(dtype))
+        status = self._call("r", dtype, count, (body, nbytes), room, second=room, op=op)
+        if status:
+            raise CorruptPayloadError(f"{self.name} refuses {nbytes} bytes for {count} values: status {status}")
+
+    def pack_encode(self, dtype: DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
+        self.pack(dtype, accumulator, target, count, divisor)  # one answer has one of both only
+        return self.encode_body(dtype, target, count, body)
+
     def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
         room = (accumulator, count * base.accumulator_itemsize(dtype))
         self._call("w", dtype, count, (source, count * dtype.itemsize), room)
@@ -79,7 +89,7 @@ class ForeignCodec:
         result, written = _ANSWER.unpack(head)
         assert written <= target[1]
         ctypes.memmove(target[0], self._process.stdout.read(written), written)
-        return result
+        return int(result)
 
 
 def codecs() -> list[ForeignCodec]:

@@ -13,6 +13,7 @@ from tests.unit import codecs
 from tests.unit.codecs import REFERENCE, Bytes, as_bytes, every_codec, every_dtype, native
 from zipccl.codec import base, wire
 from zipccl.codec.wire import DType
+from zipccl.errors import CorruptPayloadError
 
 BFLOAT16 = wire.dtype_named("bfloat16")
 OPS = {"sum": base.SUM, "prod": base.PROD, "min": base.MIN, "max": base.MAX}
@@ -131,3 +132,76 @@ def test_results_do_not_depend_on_the_threads_rounding_mode(codec: base.Codec) -
     finally:
         libm.fesetround(0)
     assert np.array_equal(found, expected)
+
+
+# --- Fused with the codec --------------------------------------------------------------------------------------------
+
+
+@every_dtype
+@pytest.mark.parametrize("op", [*OPS, "set"])
+@native
+def test_decode_reduce_is_decoding_and_accumulating(codec: base.Codec, dtype: DType, op: str) -> None:
+    number = {**OPS, "set": base.SET}[op]
+    for kinds, tail in ((["gaussian", "zero", "sparse"] * 7, 0), (["constant", "random bits", "zero"], 5), ([], 255)):
+        source = codecs.mixture(kinds, dtype, 20, tail)
+        count = source.size // dtype.itemsize
+        body = codecs.encode(codec, dtype, source)
+        if body.size == source.size:
+            continue
+        first = random_patterns(dtype, count, 1)
+        expected = codecs.GuardBytes(count * base.accumulator_itemsize(dtype))
+        found = codecs.GuardBytes(expected.bytes.size, offset=dtype.code % 5)
+        given = codecs.GuardBytes(body.size, offset=1)
+        given.bytes[:] = body
+        for accumulator in (expected, found):
+            REFERENCE.widen(dtype, first.ctypes.data, accumulator.address, count)
+        REFERENCE.accumulate(dtype, number, source.ctypes.data, expected.address, count)
+        codec.decode_reduce(dtype, number, given.address, body.size, found.address, count)
+        found.check()
+        given.check()
+        assert np.array_equal(found.bytes, expected.bytes)
+
+
+@every_dtype
+@every_codec
+def test_decode_reduce_refuses_what_decoding_refuses(codec: base.Codec, dtype: DType) -> None:
+    rng = np.random.default_rng([21, dtype.code])
+    source = codecs.mixture(["gaussian", "zero", "sparse", "constant", "zero"], dtype, 21, tail=3)
+    count = source.size // dtype.itemsize
+    body = codecs.encode(codec, dtype, source)
+    accumulator = codecs.GuardBytes(count * base.accumulator_itemsize(dtype))
+    accumulator.bytes[:] = 0
+    for _ in range(60):
+        altered = body.copy()
+        altered[rng.integers(wire.BlocksLayout.of(count, dtype).static_offset)] ^= 1 << rng.integers(8)
+        try:
+            values = codecs.decode(codec, dtype, altered, count)
+        except CorruptPayloadError:
+            with pytest.raises(CorruptPayloadError):
+                codec.decode_reduce(dtype, base.SET, altered.ctypes.data, altered.size, accumulator.address, count)
+        else:
+            expected = np.empty_like(accumulator.bytes)
+            codec.widen(dtype, values.ctypes.data, expected.ctypes.data, count)
+            codec.decode_reduce(dtype, base.SET, altered.ctypes.data, altered.size, accumulator.address, count)
+            assert np.array_equal(accumulator.bytes, expected)
+        accumulator.check()
+
+
+@every_dtype
+@native
+def test_pack_encode_is_packing_and_encoding(codec: base.Codec, dtype: DType) -> None:
+    for kinds, tail in ((["gaussian", "zero", "sparse"] * 7, 9), (["constant", "random bits"], 0), ([], 255), ([], 0)):
+        source = codecs.mixture(kinds, dtype, 22, tail)
+        count = source.size // dtype.itemsize
+        accumulator = codecs.GuardBytes(count * base.accumulator_itemsize(dtype))
+        codec.widen(dtype, source.ctypes.data, accumulator.address, count)
+        for divisor in (1, 3):
+            target = codecs.GuardBytes(source.size, offset=1)
+            body = codecs.GuardBytes(wire.body_nbytes_bound(count, dtype), offset=3)
+            nbytes = codec.pack_encode(dtype, accumulator.address, count, divisor, target.address, body.address)
+            target.check()
+            body.check()
+            expected = np.empty_like(source)
+            REFERENCE.pack(dtype, accumulator.address, expected.ctypes.data, count, divisor)
+            assert np.array_equal(target.bytes, expected)
+            assert np.array_equal(body.bytes[:nbytes], codecs.encode(REFERENCE, dtype, expected))

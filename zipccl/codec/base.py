@@ -6,8 +6,9 @@ from typing import Protocol
 
 from zipccl.codec.wire import DType
 
-SUM, PROD, MIN, MAX = range(4)
-"""Codes of the reductions a codec can do; an average is a sum with a divisor when it is packed."""
+SUM, PROD, MIN, MAX, SET = range(5)
+"""Codes of what a codec can do with an accumulator: the reductions, and to replace it, with which a reduction starts.
+An average is a sum with a divisor when it is packed."""
 
 
 class Codec(Protocol):
@@ -37,11 +38,21 @@ class Codec(Protocol):
             CorruptPayloadError: no encoder writes such a body; the target's content is then undefined.
         """
 
+    def decode_reduce(self, dtype: DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
+        """Decode as ``decode_body`` does and ``accumulate`` the values, without a place for them in between.
+
+        Raises:
+            CorruptPayloadError: no encoder writes such a body; the accumulator's content is then undefined.
+        """
+
+    def pack_encode(self, dtype: DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
+        """``pack`` count values to target, encode them as ``encode_body`` does and return the body's size."""
+
     def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
         """Set an accumulator to the values at source."""
 
     def accumulate(self, dtype: DType, op: int, source: int, accumulator: int, count: int) -> None:
-        """Replace each accumulator element a by op(a, value at source)."""
+        """Replace each accumulator element a by op(a, value at source); with SET this is ``widen``."""
 
     def pack(self, dtype: DType, accumulator: int, target: int, count: int, divisor: int) -> None:
         """Divide an accumulator by divisor, round once to dtype and store it; NaN becomes the positive quiet NaN."""

@@ -46,9 +46,15 @@ class NativeCodec:
         return _native.encode_body(self._number, dtype.code, source, count, body)
 
     def decode_body(self, dtype: DType, body: int, nbytes: int, target: int, count: int) -> None:
-        status = _native.decode_body(self._number, dtype.code, body, nbytes, target, count)
-        if status != _OK:
-            raise CorruptPayloadError(_REASONS[status].format(dtype=dtype.name, nbytes=nbytes, count=count))
+        self._check(_native.decode_body(self._number, dtype.code, body, nbytes, target, count), dtype, nbytes, count)
+
+    def decode_reduce(self, dtype: DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
+        status = _native.decode_reduce(self._number, dtype.code, op, body, nbytes, accumulator, count)
+        self._check(status, dtype, nbytes, count)
+
+    def pack_encode(self, dtype: DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
+        _check_divisor(divisor)
+        return _native.pack_encode(self._number, dtype.code, accumulator, count, divisor, target, body)
 
     def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
         _native.widen(self._number, dtype.code, source, accumulator, count)
@@ -57,6 +63,15 @@ class NativeCodec:
         _native.accumulate(self._number, dtype.code, op, source, accumulator, count)
 
     def pack(self, dtype: DType, accumulator: int, target: int, count: int, divisor: int) -> None:
-        if divisor < 1:
-            raise ArgumentError(f"divisor is {divisor}; expected 1 or more")
+        _check_divisor(divisor)
         _native.pack(self._number, dtype.code, accumulator, target, count, divisor)
+
+    @staticmethod
+    def _check(status: int, dtype: DType, nbytes: int, count: int) -> None:
+        if status != _OK:
+            raise CorruptPayloadError(_REASONS[status].format(dtype=dtype.name, nbytes=nbytes, count=count))
+
+
+def _check_divisor(divisor: int) -> None:
+    if divisor < 1:
+        raise ArgumentError(f"divisor is {divisor}; expected 1 or more")

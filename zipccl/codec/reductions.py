@@ -40,6 +40,8 @@ def widen(dtype: DType, source: Bytes) -> Array:
 
 def accumulate(dtype: DType, op: int, source: Bytes, accumulator: Array) -> Array:
     """Return op(accumulator, values), element by element."""
+    if op == base.SET:
+        return widen(dtype, source)
     with np.errstate(all="ignore"):
         return _combine(op, accumulator, widen(dtype, source), dtype.name == "bool")
 

@@ -35,6 +35,15 @@ class ReferenceCodec:
     def decode_body(self, dtype: wire.DType, body: int, nbytes: int, target: int, count: int) -> None:
         decode_body(_bytes_at(body, nbytes), dtype, _bytes_at(target, count * dtype.itemsize))
 
+    def decode_reduce(self, dtype: wire.DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
+        values = np.empty(count * dtype.itemsize, np.uint8)
+        decode_body(_bytes_at(body, nbytes), dtype, values)
+        self.accumulate(dtype, op, values.ctypes.data, accumulator, count)
+
+    def pack_encode(self, dtype: wire.DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
+        self.pack(dtype, accumulator, target, count, divisor)
+        return self.encode_body(dtype, target, count, body)
+
     def widen(self, dtype: wire.DType, source: int, accumulator: int, count: int) -> None:
         values = reductions.widen(dtype, _bytes_at(source, count * dtype.itemsize))
         _bytes_at(accumulator, values.nbytes)[:] = values.view(np.uint8)

@@ -15,8 +15,8 @@ from functools import partial
 from itertools import accumulate
 
 from zipccl.codec import wire
-from zipccl.codec.base import accumulator_itemsize
-from zipccl.collectives.messages import Messages, Piece, in_turns
+from zipccl.codec.base import SET, accumulator_itemsize
+from zipccl.collectives.messages import Messages, Piece, Values, in_turns
 from zipccl.errors import MismatchError
 from zipccl.strategy import Plan
 from zipccl.transport.base import Receive, Send
@@ -34,6 +34,10 @@ class Reduction:
 
     op: int
     divisor: int = 1
+
+    def op_of(self, rank: int) -> int:
+        """Return how a rank's values go into the accumulator: ranks come in order, and rank 0 starts it."""
+        return SET if rank == 0 else self.op
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def reduce_gathered(
     """Reduce count values of each of ranks ranks, which stand at gathered in rank order, to target."""
     accumulator = messages.pool.take(count * accumulator_itemsize(messages.dtype))
     for rank, start in enumerate(_starts(messages, gathered, [count] * ranks)):
-        _combine(messages, reduction, rank, start, accumulator.address, count)
+        messages.combine(reduction.op_of(rank), Values(start, count), accumulator.address)
     messages.codec.pack(messages.dtype, accumulator.address, target, count, reduction.divisor)
     messages.pool.give_back(accumulator)
 
@@ -251,7 +255,7 @@ class _Shards:
             for peer in _others(self._messages):
                 yield self._messages.receive_values(peer, piece, self._combiner(peer, piece), _SCATTER)
 
-    def _combiner(self, peer: int, piece: Piece) -> Callable[[int], None]:
+    def _combiner(self, peer: int, piece: Piece) -> Callable[[Values], None]:
         """Return what combines a peer's values when they are there, and this rank's own when it is their turn."""
         last = self._size - 1
         turn = [peer]
@@ -260,10 +264,10 @@ class _Shards:
         elif self._rank == last == peer + 1:
             turn = [peer, self._rank]
 
-        def combine(address: int) -> None:
+        def combine(received: Values) -> None:
             for rank in turn:
-                values = piece.address if rank == self._rank else address
-                _combine(self._messages, self._reduction, rank, values, self._accumulator.address, piece.count)
+                values = Values(piece.address, piece.count) if rank == self._rank else received
+                self._messages.combine(self._reduction.op_of(rank), values, self._accumulator.address)
             if turn[-1] == last:
                 target = self._target + piece.address - self._start
                 self._messages.codec.pack(
@@ -272,14 +276,6 @@ class _Shards:
                 self._reduced += 1
 
         return combine
-
-
-def _combine(messages: Messages, reduction: Reduction, rank: int, values: int, accumulator: int, count: int) -> None:
-    """Combine the values of a rank into an accumulator; ranks come in order, and rank 0 starts it."""
-    if rank == 0:
-        messages.codec.widen(messages.dtype, values, accumulator, count)
-    else:
-        messages.codec.accumulate(messages.dtype, reduction.op, values, accumulator, count)
 
 
 def _at(pieces: Sequence[Piece], index: int) -> Sequence[tuple[int, Piece]]:

@@ -24,6 +24,15 @@ class Piece:
     compress: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values as they are, at an address, or the body of body_nbytes bytes that they were encoded to."""
+
+    address: int
+    count: int
+    body_nbytes: int | None = None
+
+
 class Messages:
     """Makes the messages of one call.
 
@@ -68,26 +77,33 @@ class Messages:
 
         def consume(address: int, nbytes: int) -> None:
             if piece.compress:
-                self._decode(peer, address, nbytes, piece.address, piece.count)
+                header = self._header(peer, address, nbytes, piece.count)
+                decode_from(self.codec, header, address, nbytes, piece.address)
             else:
                 self._check_raw(peer, nbytes, piece.count)
 
         return Receive(peer, self._capacity(piece), consume, None if piece.compress else piece.address, tag)
 
-    def receive_values(self, peer: int, piece: Piece, use: Callable[[int], None], tag: int) -> Receive:
-        """Return the message that brings a piece's like, whose address is given to use."""
+    def receive_values(self, peer: int, piece: Piece, use: Callable[[Values], None], tag: int) -> Receive:
+        """Return the message that brings a piece's like, which is given to use."""
 
         def consume(address: int, nbytes: int) -> None:
             if not piece.compress:
                 self._check_raw(peer, nbytes, piece.count)
-                use(address)
+                use(Values(address, piece.count))
                 return
-            values = self.pool.take(piece.count * self.dtype.itemsize)
-            self._decode(peer, address, nbytes, values.address, piece.count)
-            use(values.address)
-            self.pool.give_back(values)
+            header = self._header(peer, address, nbytes, piece.count)
+            coded = header.layout == wire.LAYOUT_BLOCKS
+            use(Values(address + header.nbytes, piece.count, nbytes - header.nbytes if coded else None))
 
         return Receive(peer, self._capacity(piece), consume, None, tag)
+
+    def combine(self, op: int, values: Values, accumulator: int) -> None:
+        """Combine values with an accumulator; those that are encoded go from the decoder straight into it."""
+        if values.body_nbytes is None:
+            self.codec.accumulate(self.dtype, op, values.address, accumulator, values.count)
+        else:
+            self.codec.decode_reduce(self.dtype, op, values.address, values.body_nbytes, accumulator, values.count)
 
     def add_sent(self, raw_nbytes: int, wire_nbytes: int | None = None) -> None:
         """Count bytes that this rank sends, as they are if not said otherwise."""
@@ -99,7 +115,8 @@ class Messages:
             return piece.count * self.dtype.itemsize
         return wire.FLAT_HEADER_NBYTES + wire.body_nbytes_bound(piece.count, self.dtype)
 
-    def _decode(self, peer: int, payload: int, nbytes: int, target: int, count: int) -> None:
+    def _header(self, peer: int, payload: int, nbytes: int, count: int) -> wire.Header:
+        """Return the header of a payload that a peer sent, if it is of so many values."""
         header = wire.Header.unpack(bytes_at(payload, nbytes))
         if header.dtype is not self.dtype or header.shape != (count,):
             raise MismatchError(
@@ -107,7 +124,7 @@ class Messages:
                 f"expected {count} of {self.dtype.name}: the ranks' arguments differ"
             )
         check_body_nbytes(header, nbytes)
-        decode_from(self.codec, header, payload, nbytes, target)
+        return header
 
     def _check_raw(self, peer: int, nbytes: int, count: int) -> None:
         if nbytes != count * self.dtype.itemsize:

@@ -29,8 +29,8 @@ INLINE uint64_t first_bits(uint64_t bits, unsigned count) { return _bzhi_u64(bit
 #include "layout.hpp"
 #include "rows.hpp"
 #include "kernels.hpp"
-#include "body.hpp"
 #include "reduce.hpp"
+#include "body.hpp"
 #include "avx512_values.hpp"
 
 // --- The base exponent ---------------------------------------------------------------------------------------------
@@ -190,10 +190,11 @@ constexpr Vector make_deeper_codes(int number) {
 constexpr Vector DEEPER_CODES[TABLES] = {make_deeper_codes(SKEWED), make_deeper_codes(FALLING),
                                          make_deeper_codes(SYMMETRIC)};
 
-// What choose_table in reference.py compares, as votes in four bits each by the same index: the low ones for the
-// symmetric table, the high ones for the falling one.
+// What choose_table in reference.py compares, as votes by the same index: the low five bits for the symmetric table,
+// the high ones for the falling one, so that two vectors of them can be added.
 constexpr int EVEN_SYMMETRIC = 4;
 constexpr int EVEN_FALLING = 1;
+constexpr int FALLING_SHIFT = 5;
 
 constexpr Vector make_table_votes() {
     Vector votes{};
@@ -201,7 +202,7 @@ constexpr Vector make_table_votes() {
         const int o = DISTANCE_BIAS - i % 16;
         const int symmetric = o == 2 ? 5 : o == -4 ? -1 : o == -7 ? -4 : 0;
         const int falling = o == -5 ? 1 : o == 1 ? -1 : 0;
-        votes.byte[i] = uint8_t((falling + EVEN_FALLING) << 4 | (symmetric + EVEN_SYMMETRIC));
+        votes.byte[i] = uint8_t((falling + EVEN_FALLING) << FALLING_SHIFT | (symmetric + EVEN_SYMMETRIC));
     }
     return votes;
 }
@@ -305,11 +306,11 @@ struct Kernels {
     }
 
     struct Encoding {
-        // The values that reach level 1, in order.
-        alignas(64) uint8_t distance[BLOCK_COUNT + CHUNK];
+        // The values that reach level 1, in order, and zeros up to a multiple of two vectors.
+        alignas(64) uint8_t distance[BLOCK_COUNT + 2 * CHUNK] = {};
         // For each vector of them, the planes of DEEPER_CODES.
         alignas(64) uint64_t plane[CHUNKS][8];
-        int count;
+        int count = 0;
         uint8_t base;
         int table;
     };
@@ -326,6 +327,7 @@ struct Kernels {
             store_vector(encoding.distance + count, _mm512_maskz_compress_epi8(deeper, distance));
             count += count_ones(deeper);
         }
+        for (int c = 0; c < 2; ++c) store_vector(encoding.distance + count + CHUNK * c, _mm512_setzero_si512());
         // The codes of four values in a byte.
         const __m512i low_codes = _mm512_or_si512(code[0], _mm512_slli_epi16(code[1], 2));
         const __m512i high_codes = _mm512_or_si512(_mm512_slli_epi16(code[2], 4), _mm512_slli_epi16(code[3], 6));
@@ -335,31 +337,50 @@ struct Kernels {
         encoding.base = base;
     }
 
+    static INLINE void choose_tables(Encoding (&encoding)[GROUP_BLOCKS]) {
+        __m512i counted[GROUP_BLOCKS];
+        for (size_t i = 0; i < GROUP_BLOCKS; ++i) {
+            const __m512i even = _mm512_set1_epi64(2 * 8 * (EVEN_FALLING * (1LL << 32) + EVEN_SYMMETRIC));
+            // Two vectors are nearly always enough, and one so seldom that asking would cost more.
+            const __m512i others = encoding[i].count > 2 * CHUNK ? votes_of_two(encoding[i], 2) : even;
+            counted[i] = _mm512_add_epi64(votes_of_two(encoding[i], 0), others);
+        }
+        const __m512i both = combine_elements<Sum>(counted);
+        const __mmask8 symmetric =
+            _mm512_cmpgt_epu64_mask(low_half(both), _mm512_set1_epi64(EVEN_SYMMETRIC * BLOCK_COUNT));
+        const __mmask8 falling =
+            _mm512_cmpgt_epu64_mask(high_half(both), _mm512_set1_epi64(EVEN_FALLING * BLOCK_COUNT));
+        const __m512i table = _mm512_mask_mov_epi64(_mm512_maskz_set1_epi64(falling, FALLING), symmetric,
+                                                    _mm512_set1_epi64(SYMMETRIC));
+        uint8_t tables[GROUP_BLOCKS];
+        store_bases(tables, table);
+        for (size_t i = 0; i < GROUP_BLOCKS; ++i) encoding[i].table = tables[i];
+    }
+
+    // The index into the tables by distance of 64 values that reach level 1.
+    static INLINE __m512i deeper_index(const Encoding& encoding, int c) {
+        const __m512i distance = load_vector(encoding.distance + CHUNK * c);
+        return _mm512_min_epu8(_mm512_add_epi8(distance, _mm512_set1_epi8(DISTANCE_BIAS)), _mm512_set1_epi8(15));
+    }
+
+    // Partial sums of both votes of 128 values that reach level 1.
+    static INLINE __m512i votes_of_two(const Encoding& encoding, int c) {
+        const __m512i table = vector_of(TABLE_VOTES);
+        const __m512i votes = _mm512_add_epi8(_mm512_shuffle_epi8(table, deeper_index(encoding, c)),
+                                              _mm512_shuffle_epi8(table, deeper_index(encoding, c + 1)));
+        return sum_both(_mm512_and_si512(votes, _mm512_set1_epi8((1 << FALLING_SHIFT) - 1)),
+                        _mm512_and_si512(_mm512_srli_epi16(votes, FALLING_SHIFT), _mm512_set1_epi8(7)));
+    }
+
     static INLINE void code_deeper_levels(Encoding& encoding) {
-        // Two vectors are nearly always enough, and one so seldom that asking would cost more.
         encoding.count <= 2 * CHUNK ? code_vectors<2>(encoding) : code_vectors<CHUNKS>(encoding);
     }
 
     template <int VECTORS>
     static INLINE void code_vectors(Encoding& encoding) {
-        const __m512i four_bits = _mm512_set1_epi8(15);
-        __m512i index[VECTORS];
-        __m512i symmetric = _mm512_setzero_si512();
-        __m512i falling = _mm512_setzero_si512();
+        const __m512i code_of = vector_of(DEEPER_CODES[encoding.table]);
         for (int c = 0; c < VECTORS; ++c) {
-            const __mmask64 used = first_bits(~uint64_t(0), count_from(CHUNK * c, encoding.count));
-            const __m512i distance = _mm512_maskz_loadu_epi8(used, encoding.distance + CHUNK * c);
-            index[c] = _mm512_min_epu8(_mm512_add_epi8(distance, _mm512_set1_epi8(DISTANCE_BIAS)), four_bits);
-            const __m512i votes = _mm512_shuffle_epi8(vector_of(TABLE_VOTES), index[c]);
-            symmetric = _mm512_add_epi8(symmetric, _mm512_and_si512(votes, four_bits));
-            falling = _mm512_add_epi8(falling, _mm512_and_si512(_mm512_srli_epi16(votes, 4), four_bits));
-        }
-        const uint64_t votes = _mm512_reduce_add_epi64(sum_both(symmetric, falling));
-        encoding.table = uint32_t(votes) > EVEN_SYMMETRIC * CHUNK * VECTORS ? SYMMETRIC
-                         : votes >> 32 > EVEN_FALLING * CHUNK * VECTORS     ? FALLING
-                                                                            : SKEWED;
-        for (int c = 0; c < VECTORS; ++c) {
-            const __m512i codes = _mm512_shuffle_epi8(vector_of(DEEPER_CODES[encoding.table]), index[c]);
+            const __m512i codes = _mm512_shuffle_epi8(code_of, deeper_index(encoding, c));
             _mm512_store_si512(encoding.plane[c], gather_planes(codes, BYTES_TRANSPOSED));
         }
     }
@@ -567,7 +588,8 @@ bool supported() {
 }  // namespace
 
 const Implementation avx512 = {
-    "avx512", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, widen, accumulate, pack,
+    "avx512", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, decode_reduce_of<Kernels>,
+    pack_encode_of<Kernels>, widen, accumulate, pack,
 };
 
 }  // namespace zipccl

@@ -112,7 +112,7 @@ struct Whole {
 };
 
 // As in zipccl/codec/base.py.
-enum Op : int { SUM, PROD, MIN, MAX };
+enum Op : int { SUM, PROD, MIN, MAX, SET };
 
 // Why decode_body refused; zipccl/codec/native.py has the words.
 enum Status : int {
@@ -130,6 +130,9 @@ struct Implementation {
     bool (*supported)();
     size_t (*encode_body)(int dtype, const uint8_t* source, size_t count, uint8_t* body);
     Status (*decode_body)(int dtype, const uint8_t* body, size_t nbytes, uint8_t* target, size_t count);
+    Status (*decode_reduce)(int dtype, int op, const uint8_t* body, size_t nbytes, uint8_t* accumulator, size_t count);
+    size_t (*pack_encode)(int dtype, const uint8_t* accumulator, size_t count, uint64_t divisor, uint8_t* target,
+                          uint8_t* body);
     void (*widen)(int dtype, const uint8_t* source, uint8_t* accumulator, size_t count);
     void (*accumulate)(int dtype, int op, const uint8_t* source, uint8_t* accumulator, size_t count);
     void (*pack)(int dtype, const uint8_t* accumulator, uint8_t* target, size_t count, uint64_t divisor);

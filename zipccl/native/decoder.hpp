@@ -12,13 +12,20 @@ struct DecodedGroup {
 template <class Kernels, class D>
 struct DecodedGroup<Kernels, D, false> {};
 
+// What becomes of decoded values: they stay at the target, or a function combines them with what is there.
+struct Output {
+    uint8_t* target;
+    size_t itemsize;  // at the target
+    void (*combine)(const uint8_t* values, uint8_t* target, size_t count) = nullptr;
+};
+
 // Decode a body of which nothing is trusted. A tile's parts are read only when the sizes of all its blocks are known
 // to end where its tile ends say, inside the regions.
 template <class Kernels, class D>
 class Decoder {
   public:
-    Decoder(const uint8_t* body, size_t nbytes, uint8_t* target, size_t count)
-        : layout(count), directory(body, layout), body(body), body_end(body + nbytes), target(target) {}
+    Decoder(const uint8_t* body, size_t nbytes, size_t count, Output output)
+        : layout(count), directory(body, layout), body(body), body_end(body + nbytes), output(output) {}
 
     Status decode() {
         const Status status = find_regions();
@@ -29,10 +36,15 @@ class Decoder {
             const Status tile_status = check_tile(tile, first, last);
             if (tile_status != OK) return tile_status;
             for (size_t block = first; block < last; block += GROUP_BLOCKS) {
-                if (!decode_group(block, smaller(GROUP_BLOCKS, last - block))) return WRONG_BLOCK_SIZE;
+                const size_t blocks = smaller(GROUP_BLOCKS, last - block);
+                target = output.combine ? values : output.target;
+                if (!decode_group(block, blocks)) return WRONG_BLOCK_SIZE;
+                put(values, blocks * BLOCK_COUNT);
             }
         }
-        std::memcpy(target, body_end - layout.tail_nbytes, layout.tail_nbytes);
+        const uint8_t* const tail = body_end - layout.tail_nbytes;
+        if (!output.combine) std::memcpy(output.target, tail, layout.tail_nbytes);
+        put(tail, layout.tail_nbytes / ITEMSIZE<D>);
         return OK;
     }
 
@@ -42,6 +54,7 @@ class Decoder {
     const uint8_t* const body;
     const uint8_t* const body_end;
 
+    Output output;                 // of the next group
     uint8_t* target;               // of the next block
     const uint8_t* static_part;    // of the next block
     const uint8_t* variable_part;  // of the next block
@@ -51,6 +64,12 @@ class Decoder {
     size_t variable_end = 0;  // of the tiles that are checked
 
     DecodedGroup<Kernels, D> group;
+    alignas(64) uint8_t values[GROUP_BLOCKS * BLOCK_NBYTES<D>];  // a group's, if they are combined
+
+    void put(const uint8_t* decoded, size_t count) {
+        if (output.combine) output.combine(decoded, output.target, count);
+        output.target += count * output.itemsize;
+    }
 
     Status find_regions() {
         const size_t nbytes = body_end - body;

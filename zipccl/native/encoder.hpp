@@ -18,6 +18,19 @@ inline void write_constant(const uint8_t* source, uint8_t* variable_part) {
     std::memcpy(variable_part, source, ITEMSIZE<D>);
 }
 
+// What makes the values that are encoded, a group at a time, from an accumulator; or nothing, if they are there.
+struct Input {
+    uint8_t* values;
+    const uint8_t* accumulator = nullptr;
+    size_t itemsize = 0;  // of the accumulator
+    uint64_t divisor = 1;
+    void (*pack)(const uint8_t* accumulator, uint8_t* target, size_t count, uint64_t divisor) = nullptr;
+
+    void make(size_t first, size_t count, size_t value_nbytes) const {
+        if (pack) pack(accumulator + first * itemsize, values + first * value_nbytes, count, divisor);
+    }
+};
+
 // Encode the blocks layout into a body with room for static_offset + count * itemsize bytes; return its size.
 //
 // Static parts go to their place. Variable parts go to where they stand if every block has a static part and no plane
@@ -25,13 +38,14 @@ inline void write_constant(const uint8_t* source, uint8_t* variable_part) {
 template <class Kernels, class D>
 class FloatEncoder {
   public:
-    FloatEncoder(const uint8_t* source, size_t count, uint8_t* body)
+    FloatEncoder(Input input, size_t count, uint8_t* body)
         : layout(count),
           directory(body, layout),
           body(body),
           static_region(body + layout.static_offset),
           room_end(static_region + count * ITEMSIZE<D>),
-          source(source),
+          input(input),
+          source(input.values),
           static_part(static_region),
           variable_region(static_region + layout.blocks * D::FULL_STATIC_NBYTES),
           variable_part(variable_region),
@@ -42,7 +56,9 @@ class FloatEncoder {
             const size_t first = tile * TILE_BLOCKS;
             const size_t last = smaller(first + TILE_BLOCKS, layout.blocks);
             for (size_t block = first; block < last; block += GROUP_BLOCKS) {
-                encode_group(block, smaller(GROUP_BLOCKS, last - block));
+                const size_t blocks = smaller(GROUP_BLOCKS, last - block);
+                input.make(block * BLOCK_COUNT, blocks * BLOCK_COUNT, ITEMSIZE<D>);
+                encode_group(block, blocks);
             }
             store<uint64_t>(body + tile * TILE_ENTRY_NBYTES, static_part - static_region);
             store<uint64_t>(body + tile * TILE_ENTRY_NBYTES + 8, variable_part - variable_region);
@@ -50,6 +66,7 @@ class FloatEncoder {
         std::memset(body + layout.directory_end(), 0, layout.static_offset - layout.directory_end());
         const size_t variable_nbytes = variable_part - variable_region;
         if (static_part != variable_region) std::memmove(static_part, variable_region, variable_nbytes);
+        input.make(layout.blocks * BLOCK_COUNT, layout.tail_nbytes / ITEMSIZE<D>, ITEMSIZE<D>);
         std::memcpy(static_part + variable_nbytes, source, layout.tail_nbytes);
         return static_part + variable_nbytes + layout.tail_nbytes - body;
     }
@@ -61,6 +78,7 @@ class FloatEncoder {
     uint8_t* const static_region;
     const uint8_t* const room_end;
 
+    const Input input;
     const uint8_t* source;     // of the next block
     uint8_t* static_part;      // of the next block
     uint8_t* variable_region;
@@ -99,6 +117,7 @@ class FloatEncoder {
         for (size_t i = 0; i < blocks; ++i) {
             if (has_levels(entry[i])) Kernels::encode_level_0(exponent[i], base[i], level_0[i], encoding[i]);
         }
+        Kernels::choose_tables(encoding);
         for (size_t i = 0; i < blocks; ++i) {
             if (has_levels(entry[i])) Kernels::code_deeper_levels(encoding[i]);
         }
@@ -275,17 +294,19 @@ class WholeEncoder {
 };
 
 template <class Kernels, class D>
-size_t encode_body(const uint8_t* source, size_t count, uint8_t* body) {
+size_t encode_body(Input input, size_t count, uint8_t* body) {
     const size_t raw_nbytes = count * ITEMSIZE<D>;
+    const bool by_groups = D::IS_FLOAT && count >= BLOCK_COUNT;
+    if (!by_groups) input.make(0, count, ITEMSIZE<D>);
     if (count >= BLOCK_COUNT) {
         size_t nbytes;
         if constexpr (D::IS_FLOAT) {
-            nbytes = FloatEncoder<Kernels, D>(source, count, body).encode();
+            nbytes = FloatEncoder<Kernels, D>(input, count, body).encode();
         } else {
-            nbytes = WholeEncoder<D>(source, count, body).encode(raw_nbytes);
+            nbytes = WholeEncoder<D>(input.values, count, body).encode(raw_nbytes);
         }
         if (nbytes < raw_nbytes) return nbytes;
     }
-    std::memcpy(body, source, raw_nbytes);
+    std::memcpy(body, input.values, raw_nbytes);
     return raw_nbytes;
 }

@@ -12,8 +12,10 @@
 //         takes no notice.
 //     void encode_level_0(exponent, base, planes, encoding)
 //         Write the two planes of level 0, and the values that reach level 1 into the encoding.
+//     void choose_tables(encodings)
+//         Choose the tables of all blocks of the group; those that were not encoded do not matter.
 //     void code_deeper_levels(encoding)
-//         Choose the table and find the codes of the deeper levels.
+//         Find the codes of the deeper levels.
 //     uint8_t* write_deeper_levels(encoding, out)
 //         Write them and the escapes; return their end.
 //

@@ -74,6 +74,29 @@ PyObject* decode_body(PyObject*, PyObject* const* objects, Py_ssize_t count) {
     return PyLong_FromLong(status);
 }
 
+PyObject* decode_reduce(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+    const Arguments a(objects, count, 7);
+    if (!a.ok) return nullptr;
+    zipccl::Status status;
+    Py_BEGIN_ALLOW_THREADS
+    const DefaultFloatingPoint environment;
+    status = a.implementation().decode_reduce(a.dtype(), static_cast<int>(a.value[2]), a.source(3), a.value[4],
+                                              a.target(5), a.value[6]);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(status);
+}
+
+PyObject* pack_encode(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+    const Arguments a(objects, count, 7);
+    if (!a.ok) return nullptr;
+    size_t nbytes;
+    Py_BEGIN_ALLOW_THREADS
+    const DefaultFloatingPoint environment;
+    nbytes = a.implementation().pack_encode(a.dtype(), a.source(2), a.value[3], a.value[4], a.target(5), a.target(6));
+    Py_END_ALLOW_THREADS
+    return PyLong_FromSize_t(nbytes);
+}
+
 PyObject* widen(PyObject*, PyObject* const* objects, Py_ssize_t count) {
     const Arguments a(objects, count, 5);
     if (!a.ok) return nullptr;
@@ -114,6 +137,10 @@ PyMethodDef methods[] = {
      "encode_body(implementation, dtype, source, count, body) -> size"},
     {"decode_body", fast(decode_body), METH_FASTCALL,
      "decode_body(implementation, dtype, body, nbytes, target, count) -> status"},
+    {"decode_reduce", fast(decode_reduce), METH_FASTCALL,
+     "decode_reduce(implementation, dtype, op, body, nbytes, accumulator, count) -> status"},
+    {"pack_encode", fast(pack_encode), METH_FASTCALL,
+     "pack_encode(implementation, dtype, accumulator, count, divisor, target, body) -> size"},
     {"widen", fast(widen), METH_FASTCALL, "widen(implementation, dtype, source, accumulator, count)"},
     {"accumulate", fast(accumulate), METH_FASTCALL,
      "accumulate(implementation, dtype, op, source, accumulator, count)"},

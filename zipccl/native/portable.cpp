@@ -12,8 +12,8 @@ INLINE uint64_t first_bits(uint64_t bits, unsigned count) {
 #include "layout.hpp"
 #include "rows.hpp"
 #include "kernels.hpp"
-#include "body.hpp"
 #include "reduce.hpp"
+#include "body.hpp"
 
 // A value's bits, split and put together again. Exponent fields are taken and given less the origin.
 template <class D>
@@ -297,6 +297,8 @@ struct Kernels {
         encoding.count = count;
     }
 
+    static void choose_tables(Encoding (&)[GROUP_BLOCKS]) {}  // encode_level_0 has done it
+
     static void code_deeper_levels(Encoding&) {}
 
     static uint8_t* write_deeper_levels(const Encoding& encoding, uint8_t* out) {
@@ -433,7 +435,8 @@ bool supported() { return true; }
 }  // namespace
 
 const Implementation portable = {
-    "portable", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, widen, accumulate, pack,
+    "portable", supported, encode_body_of<Kernels>, decode_body_of<Kernels>, decode_reduce_of<Kernels>,
+    pack_encode_of<Kernels>, widen, accumulate, pack,
 };
 
 }  // namespace zipccl

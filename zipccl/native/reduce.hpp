@@ -1,6 +1,6 @@
 // Reductions: widen values into an accumulator, combine further values with it, and round it to values once.
 //
-// Include it inside an anonymous namespace of one instruction set's file, after body.hpp. The loops are plain C++ for
+// Include it inside an anonymous namespace of one instruction set's file, after layout.hpp. The loops are plain C++ for
 // the compiler to vectorise; without contraction to fused operations their results are the same everywhere.
 
 // How an element type is accumulated: Stored is its bits, Accumulator what sums are held in.
@@ -177,23 +177,24 @@ void pack_values(const uint8_t* __restrict accumulator, uint8_t* __restrict targ
 
 // One dtype's functions, to choose from by the dtype's code.
 struct Reduction {
-    void (*widen)(const uint8_t* source, uint8_t* accumulator, size_t count);
-    void (*accumulate[4])(const uint8_t* source, uint8_t* accumulator, size_t count);
+    size_t itemsize;  // of accumulators
+    void (*accumulate[5])(const uint8_t* source, uint8_t* accumulator, size_t count);
     void (*pack)(const uint8_t* accumulator, uint8_t* target, size_t count, uint64_t divisor);
 };
 
 template <class E>
 constexpr Reduction REDUCTION = {
-    widen_values<E>,
-    {accumulate_values<E, SUM>, accumulate_values<E, PROD>, accumulate_values<E, MIN>, accumulate_values<E, MAX>},
+    sizeof(typename E::Accumulator),
+    {accumulate_values<E, SUM>, accumulate_values<E, PROD>, accumulate_values<E, MIN>, accumulate_values<E, MAX>,
+     widen_values<E>},
     pack_values<E>,
 };
 
 // On values 0 and 1, or is the maximum and and the minimum.
 constexpr Reduction BOOLEAN = {
-    widen_values<Boolean>,
+    1,
     {accumulate_values<Boolean, MAX>, accumulate_values<Boolean, MIN>, accumulate_values<Boolean, MIN>,
-     accumulate_values<Boolean, MAX>},
+     accumulate_values<Boolean, MAX>, widen_values<Boolean>},
     pack_values<Boolean>,
 };
 
@@ -218,7 +219,7 @@ const Reduction& reduction_of(int dtype) {
 }
 
 void widen(int dtype, const uint8_t* source, uint8_t* accumulator, size_t count) {
-    reduction_of(dtype).widen(source, accumulator, count);
+    reduction_of(dtype).accumulate[SET](source, accumulator, count);
 }
 
 void accumulate(int dtype, int op, const uint8_t* source, uint8_t* accumulator, size_t count) {
