@@ -155,7 +155,7 @@ def test_decode_reduce_is_decoding_and_accumulating(codec: base.Codec, dtype: DT
         given.bytes[:] = body
         for accumulator in (expected, found):
             REFERENCE.widen(dtype, first.ctypes.data, accumulator.address, count)
-        REFERENCE.accumulate(dtype, number, source.ctypes.data, expected.address, count)
+        codec.accumulate(dtype, number, source.ctypes.data, expected.address, count)
         codec.decode_reduce(dtype, number, given.address, body.size, found.address, count)
         found.check()
         given.check()
