@@ -105,7 +105,8 @@ inline void split_chunk(const uint8_t* source, Fields<Float16>& fields, uint16_t
 inline void join_chunk(const Fields<Float16>& fields, uint16_t, uint8_t* target) {
     for (int half = 0; half < 2; ++half) {
         const __m512i word = interleave(fields.rest, fields.exponent, half);
-        const __m512i value = select(_mm512_set1_epi16(0x7FF8), _mm512_slli_epi16(word, 2), _mm512_slli_epi16(word, 15));
+        const __m512i magnitude = _mm512_slli_epi16(word, 2);
+        const __m512i value = select(_mm512_set1_epi16(0x7FF8), magnitude, _mm512_slli_epi16(word, 15));
         const __m512i low = interleave(fields.low[0], _mm512_setzero_si512(), half);
         store_vector(target + 64 * half, _mm512_or_si512(value, low));
     }
@@ -229,7 +230,9 @@ inline void join_chunk(const Fields<Float<uint8_t, EXPONENT_BITS, MANTISSA_BITS>
     store_vector(target, select(_mm512_set1_epi8(127), magnitude, _mm512_slli_epi16(fields.rest, 7)));
 }
 
-inline uint64_t plane_of(__m512i bytes, int bit) { return _mm512_test_epi8_mask(bytes, _mm512_set1_epi8(char(1 << bit))); }
+inline uint64_t plane_of(__m512i bytes, int bit) {
+    return _mm512_test_epi8_mask(bytes, _mm512_set1_epi8(char(1 << bit)));
+}
 
 // Write the rests of a block's c-th chunk.
 template <class D>
