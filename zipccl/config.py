@@ -1,6 +1,6 @@
 """Every ZIPCCL_ environment variable, read once when a communicator is made.
 
-ZIPCCL_FORCE_ISA          instruction set of the native codec: avx512, portable (default: the best supported)
+ZIPCCL_FORCE_ISA          instruction set of the native codec: avx512, avx2, portable (default: the best supported)
 ZIPCCL_TIMEOUT            seconds without any progress after which a call gives up (default 600)
 ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the first call of each kind, 2 on every
                           call (default 1)

@@ -24,6 +24,7 @@ struct Request {
     uint64_t op;
     uint64_t count;
     uint64_t divisor;
+    uint64_t values_nbytes;
     uint64_t source_nbytes;
     uint64_t second_nbytes;  // an accumulator that is added to
     uint64_t target_nbytes;  // the room for what is written
@@ -63,6 +64,12 @@ bool serve(const Implementation& codec, const Request& request) {
             break;
         case 'w': codec.widen(dtype, source.data(), target.data(), count); break;
         case 'a': codec.accumulate(dtype, int(request.op), source.data(), target.data(), count); break;
+        case 'k': {  // writes the values, and the body behind them
+            uint8_t* const body = target.data() + request.values_nbytes;
+            result = codec.pack_encode(dtype, source.data(), count, request.divisor, target.data(), body);
+            written = request.values_nbytes + result;
+            break;
+        }
         case 'p': codec.pack(dtype, source.data(), target.data(), count, request.divisor); break;
         default: return false;
     }

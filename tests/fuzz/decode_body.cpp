@@ -16,6 +16,7 @@ using fuzz::Bytes;
 using fuzz::Exact;
 using fuzz::Implementation;
 using fuzz::Type;
+using fuzz::accumulator_itemsize;
 using fuzz::expect;
 using fuzz::expect_equal;
 
@@ -32,6 +33,21 @@ struct Tally {
     size_t decoded = 0;
     ~Tally() { std::fprintf(stderr, "# decoded %zu of %zu bodies\n", decoded, bodies); }
 } tally;
+
+// Decoding into an accumulator must do what decoding and accumulating do, and refuse what decoding refuses.
+void check_decode_reduce(const Type& type, const Exact& body, size_t count, int op, const Exact& values, int status) {
+    const size_t nbytes = count * accumulator_itemsize(type);
+    for (const Implementation* each : fuzz::implementations()) {
+        const Exact found(nbytes, op, 0x40);  // 3.0039 as float32, 32.5 as float64
+        const int found_status = each->decode_reduce(type.code, op, body.data(), body.size(), found.data(), count);
+        expect(found_status == status, "%s: decode_reduce has status %d, decode_body %d", each->name, found_status,
+               status);
+        if (status != zipccl::OK) continue;
+        const Exact expected(nbytes, op, 0x40);
+        each->accumulate(type.code, op, values.data(), expected.data(), count);
+        fuzz::expect_equal_accumulators(type, found, expected, each->name, "decode_reduce");
+    }
+}
 
 // Some well-formed body for a changed head.
 Bytes make_input(const Type& type, size_t type_number, fuzz::Random& random) {
@@ -117,6 +133,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             expect_equal(target->data(), values->data(), values->size(), each->name, "decoding");
         }
     }
+    // One body in eight, because it costs as much as all else.
+    if (data[3] % 8 == 0) check_decode_reduce(type, body, count, data[3] / 8 % 5, *values, first_status);
     expect_equal(body.data(), data + PREFIX_NBYTES, nbytes, "all", "the body after decoding");
     ++tally.bodies;
     tally.decoded += first_status == zipccl::OK;

@@ -87,6 +87,32 @@ inline void expect_equal(const uint8_t* found, const uint8_t* expected, size_t n
     }
 }
 
+// As accumulator_itemsize in zipccl/codec/base.py.
+inline size_t accumulator_itemsize(const Type& type) {
+    return type.is_float() && type.itemsize < 4 ? 4 : type.itemsize;
+}
+
+template <class Float>
+bool equal_or_nan(const uint8_t* a, const uint8_t* b) {
+    Float value_a, value_b;
+    std::memcpy(&value_a, a, sizeof value_a);
+    std::memcpy(&value_b, b, sizeof value_b);
+    return std::memcmp(a, b, sizeof(Float)) == 0 || (value_a != value_a && value_b != value_b);
+}
+
+// Which NaN an operation on NaNs gives is the compiler's choice; packing makes one of all.
+inline void expect_equal_accumulators(const Type& type, const Exact& found, const Exact& expected,
+                                      const char* name, const char* what) {
+    if (!type.is_float()) return expect_equal(found.data(), expected.data(), found.size(), name, what);
+    const size_t itemsize = accumulator_itemsize(type);
+    for (size_t i = 0; i < found.size(); i += itemsize) {
+        const bool equal = itemsize == 8 ? equal_or_nan<double>(found.data() + i, expected.data() + i)
+                                         : equal_or_nan<float>(found.data() + i, expected.data() + i);
+        expect(equal, "%s: %s %s: value %zu of %zu differs", name, what, type.name, i / itemsize,
+               found.size() / itemsize);
+    }
+}
+
 inline const std::vector<const Implementation*>& implementations() {
     static const std::vector<const Implementation*> supported = [] {
         std::vector<const Implementation*> list;

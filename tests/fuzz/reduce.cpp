@@ -1,9 +1,10 @@
 // Reductions of any bits. All implementations must give the same values, and the same accumulators but for NaNs' bits.
 //
 // An input is the dtype's number, the op, an offset for the buffers, the divisor (u32), and values: a third of the rest
-// is widened, a third is accumulated, and a third is packed as if it were accumulators.
+// is widened, a third is accumulated, and a third is packed as if it were accumulators. What packs and encodes at once
+// must give what packing and encoding give.
 
-#include "fuzz.hpp"
+#include "body.hpp"
 
 namespace {
 
@@ -11,32 +12,11 @@ using fuzz::Exact;
 using fuzz::Implementation;
 using fuzz::Type;
 using fuzz::expect;
+using fuzz::accumulator_itemsize;
 using fuzz::expect_equal;
+using fuzz::expect_equal_accumulators;
 
 constexpr size_t PREFIX_NBYTES = 7;
-
-// As accumulator_itemsize in zipccl/codec/base.py.
-size_t accumulator_itemsize(const Type& type) { return type.is_float() && type.itemsize < 4 ? 4 : type.itemsize; }
-
-template <class Float>
-bool equal_or_nan(const uint8_t* a, const uint8_t* b) {
-    Float value_a, value_b;
-    std::memcpy(&value_a, a, sizeof value_a);
-    std::memcpy(&value_b, b, sizeof value_b);
-    return std::memcmp(a, b, sizeof(Float)) == 0 || (value_a != value_a && value_b != value_b);
-}
-
-void expect_equal_accumulators(const Type& type, const Exact& found, const Exact& expected, const char* name,
-                               const char* what) {
-    if (!type.is_float()) return expect_equal(found.data(), expected.data(), found.size(), name, what);
-    const size_t itemsize = accumulator_itemsize(type);
-    for (size_t i = 0; i < found.size(); i += itemsize) {
-        const bool equal = itemsize == 8 ? equal_or_nan<double>(found.data() + i, expected.data() + i)
-                                         : equal_or_nan<float>(found.data() + i, expected.data() + i);
-        expect(equal, "%s: %s %s: value %zu of %zu differs", name, what, type.name, i / itemsize,
-               found.size() / itemsize);
-    }
-}
 
 struct Results {
     Exact widened;
@@ -50,7 +30,7 @@ struct Results {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size < PREFIX_NBYTES) return -1;
     const Type& type = fuzz::TYPES[data[0] % fuzz::TYPE_COUNT];
-    const int op = data[1] % 4;
+    const int op = data[1] % 5;
     const size_t offset = data[2] % 64;
     uint32_t divisor;
     std::memcpy(&divisor, data + 3, sizeof divisor);
@@ -73,6 +53,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         each->accumulate(type.code, op, b.data(), accumulator.data(), count);
         each->pack(type.code, accumulator.data(), packed.data(), count, divisor);
         each->pack(type.code, any.data(), packed_any.data(), any_count, divisor);
+        const Exact packed_at_once(packed_any.size(), data[2] / 64, 0x55);
+        const Exact body(fuzz::body_nbytes_bound(type, any_count), offset, 0x55);
+        const Exact body_at_once(body.size(), offset, 0x55);
+        const size_t body_nbytes = each->encode_body(type.code, packed_any.data(), any_count, body.data());
+        const size_t nbytes_at_once = each->pack_encode(type.code, any.data(), any_count, divisor,
+                                                        packed_at_once.data(), body_at_once.data());
+        expect(nbytes_at_once == body_nbytes, "%s: pack_encode of %zu values of %s gives %zu bytes; expected %zu",
+               each->name, any_count, type.name, nbytes_at_once, body_nbytes);
+        expect_equal(packed_at_once.data(), packed_any.data(), packed_any.size(), each->name, "pack_encode's values");
+        expect_equal(body_at_once.data(), body.data(), body_nbytes, each->name, "pack_encode's body");
         auto results = std::make_unique<Results>(Results{
             Exact(widened.data(), widened.size(), 0), Exact(accumulator.data(), accumulator.size(), 0),
             Exact(packed.data(), packed.size(), 0), Exact(packed_any.data(), packed_any.size(), 0)});

@@ -17,7 +17,7 @@ from zipccl.codec import base, wire
 from zipccl.codec.wire import DType
 from zipccl.errors import CorruptPayloadError
 
-_REQUEST = struct.Struct("<8Q")
+_REQUEST = struct.Struct("<9Q")
 _ANSWER = struct.Struct("<2Q")
 
 
@@ -40,18 +40,22 @@ class ForeignCodec:
 
     def decode_body(self, dtype: DType, body: int, nbytes: int, target: int, count: int) -> None:
         status = self._call("d", dtype, count, (body, nbytes), (target, count * dtype.itemsize))
-        if status:
-            raise CorruptPayloadError(f"{self.name} refuses {nbytes} bytes for {count} values: status {status}")
+        self._check(status, nbytes, count)
 
     def decode_reduce(self, dtype: DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
         room = (accumulator, count * base.accumulator_itemsize(dtype))
         status = self._call("r", dtype, count, (body, nbytes), room, second=room, op=op)
-        if status:
-            raise CorruptPayloadError(f"{self.name} refuses {nbytes} bytes for {count} values: status {status}")
+        self._check(status, nbytes, count)
 
     def pack_encode(self, dtype: DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
-        self.pack(dtype, accumulator, target, count, divisor)  # one answer has one of both only
-        return self.encode_body(dtype, target, count, body)
+        source = (accumulator, count * base.accumulator_itemsize(dtype))
+        values_nbytes = count * dtype.itemsize
+        both = ctypes.create_string_buffer(values_nbytes + wire.body_nbytes_bound(count, dtype))
+        room = (ctypes.addressof(both), len(both))
+        nbytes = self._call("k", dtype, count, source, room, divisor=divisor)
+        ctypes.memmove(target, both, values_nbytes)
+        ctypes.memmove(body, room[0] + values_nbytes, nbytes)
+        return nbytes
 
     def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
         room = (accumulator, count * base.accumulator_itemsize(dtype))
@@ -64,6 +68,10 @@ class ForeignCodec:
     def pack(self, dtype: DType, accumulator: int, target: int, count: int, divisor: int) -> None:
         source = (accumulator, count * base.accumulator_itemsize(dtype))
         self._call("p", dtype, count, source, (target, count * dtype.itemsize), divisor=divisor)
+
+    def _check(self, status: int, nbytes: int, count: int) -> None:
+        if status:
+            raise CorruptPayloadError(f"{self.name} refuses {nbytes} bytes for {count} values: status {status}")
 
     def _call(
         self,
@@ -80,7 +88,8 @@ class ForeignCodec:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         sizes = (source[1], second[1], target[1])
-        self._process.stdin.write(_REQUEST.pack(ord(function), dtype.code, op, count, divisor, *sizes))
+        values_nbytes = count * dtype.itemsize
+        self._process.stdin.write(_REQUEST.pack(ord(function), dtype.code, op, count, divisor, values_nbytes, *sizes))
         for address, nbytes in (source, second):
             self._process.stdin.write(ctypes.string_at(address, nbytes) if nbytes else b"")
         self._process.stdin.flush()

@@ -30,6 +30,7 @@ INLINE uint64_t first_bits(uint64_t bits, unsigned count) { return _bzhi_u64(bit
 #include "rows.hpp"
 #include "kernels.hpp"
 #include "reduce.hpp"
+#include "distances.hpp"
 #include "body.hpp"
 #include "avx512_values.hpp"
 
@@ -103,16 +104,9 @@ inline __m512i guess_eight_bases(const Exponents& exponents) {
     return _mm512_cvttpd_epu64(_mm512_div_pd(_mm512_cvtepu64_pd(dividend), _mm512_cvtepu64_pd(divisor)));
 }
 
-// The refinement of a guess compares how often o = -3, -2, 0 and 1 occur. Entry o + 3 holds two votes, each plus one:
-// in the low four bits whether the value speaks for moving down, in the high ones for moving up.
 constexpr Vector make_votes() {
     Vector votes{};
-    for (int i = 0; i < 64; ++i) {
-        const int o = i % 16 - 3;
-        const int down = o == -3 ? 2 : o == 0 ? 0 : 1;
-        const int up = o == 1 ? 2 : o == -2 ? 0 : 1;
-        votes.byte[i] = uint8_t(up << 4 | down);
-    }
+    for (int i = 0; i < 64; ++i) votes.byte[i] = base_votes_at(i % 16);
     return votes;
 }
 
@@ -163,27 +157,9 @@ inline __m512i gather_planes(__m512i bytes, const Vector& order) {
 
 // --- Encoding the levels -------------------------------------------------------------------------------------------
 
-// Exponents are handled as their distance below the base, b - E (mod 256). The table's entry distance + 2 holds the
-// codes of both deeper levels, one bit for each of these planes:
-enum DeeperPlane { FIRST_1, SECOND_1, DEEPER_1, FIRST_2, SECOND_2, DEEPER_2 };
-constexpr int DISTANCE_BIAS = 2;
-
 constexpr Vector make_deeper_codes(int number) {
     Vector table{};
-    for (int i = 0; i < 64; ++i) {
-        int code[3] = {DEEPER, DEEPER, DEEPER};
-        for (int level = 1; level < 3; ++level) {
-            for (int c = 0; c < 3; ++c) {
-                if (DISTANCE_BIAS - OFFSETS[number][level][c] == i % 16) code[level] = c;
-            }
-        }
-        const bool deeper_1 = code[1] == DEEPER;
-        const bool deeper_2 = deeper_1 && code[2] == DEEPER;
-        table.byte[i] = uint8_t(code[1] << FIRST_1 | deeper_1 << DEEPER_1 | (deeper_1 ? code[2] << FIRST_2 : 0) |
-                                deeper_2 << DEEPER_2);
-        // Distance 0 stays in level 0, but fills the unused ends of vectors, whose bits shall be zero.
-        if (i % 16 == DISTANCE_BIAS) table.byte[i] = 0;
-    }
+    for (int i = 0; i < 64; ++i) table.byte[i] = deeper_codes_at(i % 16, number);
     return table;
 }
 
@@ -446,8 +422,8 @@ struct Kernels {
         int table;
     };
 
-    static INLINE const uint8_t* read_codes(const uint8_t* planes, uint8_t base, int table, const uint8_t* deeper_levels,
-                                     Decoding& decoding) {
+    static INLINE const uint8_t* read_codes(const uint8_t* planes, uint8_t base, int table,
+                                            const uint8_t* deeper_levels, Decoding& decoding) {
         int count_1 = 0;
         for (int c = 0; c < CHUNKS; ++c) count_1 += count_ones(level_0(planes, c).deeper());
         const Codes a1 = read_rows(deeper_levels, count_from(0, count_1));

@@ -16,12 +16,15 @@ inline int count_ones(uint64_t bits) { return int(_mm_popcnt_u64(bits)); }
 template <class D>
 constexpr int LOW_VECTORS = (D::LOW_BITS + 7) / 8;
 
+template <class D>
+constexpr int LAST_LOW_VECTOR = LOW_VECTORS<D> ? LOW_VECTORS<D> - 1 : 0;
+
 // The parts of 64 values. Of the last low vector only as many bits count as the type has.
 template <class D>
 struct Fields {
     __m512i exponent;
     __m512i rest;
-    __m512i low[LOW_VECTORS<D> ? LOW_VECTORS<D> : 1];
+    __m512i low[LAST_LOW_VECTOR<D> + 1];
 };
 
 // An index of elements of 1 or 2 bytes for permutations of two vectors: every second element, from first on.
@@ -105,7 +108,8 @@ inline void split_chunk(const uint8_t* source, Fields<Float16>& fields, uint16_t
 inline void join_chunk(const Fields<Float16>& fields, uint16_t, uint8_t* target) {
     for (int half = 0; half < 2; ++half) {
         const __m512i word = interleave(fields.rest, fields.exponent, half);
-        const __m512i value = select(_mm512_set1_epi16(0x7FF8), _mm512_slli_epi16(word, 2), _mm512_slli_epi16(word, 15));
+        const __m512i magnitude = _mm512_slli_epi16(word, 2);
+        const __m512i value = select(_mm512_set1_epi16(0x7FF8), magnitude, _mm512_slli_epi16(word, 15));
         const __m512i low = interleave(fields.low[0], _mm512_setzero_si512(), half);
         store_vector(target + 64 * half, _mm512_or_si512(value, low));
     }
@@ -229,7 +233,9 @@ inline void join_chunk(const Fields<Float<uint8_t, EXPONENT_BITS, MANTISSA_BITS>
     store_vector(target, select(_mm512_set1_epi8(127), magnitude, _mm512_slli_epi16(fields.rest, 7)));
 }
 
-inline uint64_t plane_of(__m512i bytes, int bit) { return _mm512_test_epi8_mask(bytes, _mm512_set1_epi8(char(1 << bit))); }
+inline uint64_t plane_of(__m512i bytes, int bit) {
+    return _mm512_test_epi8_mask(bytes, _mm512_set1_epi8(char(1 << bit)));
+}
 
 // Write the rests of a block's c-th chunk.
 template <class D>
@@ -272,7 +278,7 @@ inline uint8_t write_low_planes(const Fields<D> (&fields)[CHUNKS], uint8_t* plan
         uint64_t any = 0;
         for (int bit = 0; bit < D::GROUP_BITS; ++bit) {
             for (int c = 0; c < CHUNKS; ++c) {
-                const uint64_t plane = plane_of(fields[c].low[D::LOW_BYTES], group * D::GROUP_BITS + bit);
+                const uint64_t plane = plane_of(fields[c].low[LAST_LOW_VECTOR<D>], group * D::GROUP_BITS + bit);
                 store(planes + bit * BIT_PLANE_NBYTES + 8 * c, plane);
                 any |= plane;
             }
@@ -306,6 +312,6 @@ struct LowPlanes {
             const __m512i some = bytes_of_planes<D::GROUP_BITS>(plane[D::LOW_BYTES + group] + 8 * c);
             bits = _mm512_or_si512(bits, _mm512_slli_epi16(some, group * D::GROUP_BITS));
         }
-        fields.low[D::LOW_BYTES] = bits;
+        fields.low[LAST_LOW_VECTOR<D>] = bits;
     }
 };

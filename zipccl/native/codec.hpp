@@ -141,6 +141,7 @@ struct Implementation {
 extern const Implementation portable;
 #if defined(__x86_64__)
 extern const Implementation avx512;
+extern const Implementation avx2;
 #endif
 
 // Return the implementations, best first, ended by a null pointer; some may not be supported by this machine.

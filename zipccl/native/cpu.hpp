@@ -35,6 +35,9 @@ CpuFeatures cpu_features() {
 
 inline bool has_all(uint64_t features, uint64_t wanted) { return (features & wanted) == wanted; }
 
+// XMM and the upper halves of YMM.
+constexpr uint64_t SAVES_YMM = 0x06;
+
 // XMM, the upper halves of YMM, the mask registers, the upper halves of ZMM, and ZMM16 to ZMM31.
 constexpr uint64_t SAVES_ZMM = 0xE6;
 

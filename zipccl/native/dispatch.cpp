@@ -8,6 +8,7 @@ const Implementation* const* implementations() {
     static const Implementation* const best_first[] = {
 #if defined(__x86_64__)
         &avx512,
+        &avx2,
 #endif
         &portable,
         nullptr,

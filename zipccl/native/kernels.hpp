@@ -8,8 +8,8 @@
 //         Write the rests and, packed, the low planes that are not zero into the static part, whose whole room may be
 //         overwritten; write the exponents; set all of split.
 //     void guess_bases(exponents, bases), void refine_bases(exponents, bases)
-//         Make choose_base's first guess for all blocks of the group; improve it. Of exponents that are zero, guess_bases
-//         takes no notice.
+//         Make choose_base's first guess for all blocks of the group, which takes no notice of exponents that are
+//         zero; improve it.
 //     void encode_level_0(exponent, base, planes, encoding)
 //         Write the two planes of level 0, and the values that reach level 1 into the encoding.
 //     void choose_tables(encodings)
