@@ -18,8 +18,8 @@ _FIRST_CALL_TAG = 1
 _CALL_TAGS = 1 << 14
 """Calls after which a tag comes again; so a note tells its call's number too."""
 
-_EVERY_CALL = 0
-"""In the place of a call's number, which counts from 1."""
+_END = "end"
+"""Key of a note that a rank makes no call after that of the note."""
 
 _MAX_TEXT_NBYTES = 1024
 
@@ -40,6 +40,7 @@ class ControlChannel:
         self._compares = False
         self._failed_here: set[int] = set()
         self._failures: dict[int, tuple[str, str]] = {}
+        self._end: tuple[int, str] | None = None
         self._sent: list[tuple[bytes, list[MPI.Request]]] = []
 
     def begin(self, call: str) -> None:
@@ -84,9 +85,10 @@ class ControlChannel:
         self._send(self._peers, _FAILURE_TAG, self._sequence, kind, text)
 
     def announce_end(self, reason: str) -> None:
-        """Tell the other ranks that this one takes part in no later call."""
+        """Tell the other ranks that this one takes part in no later call, or in none since they are out of step."""
+        last = self._end[0] if self._end and self.broken else self._sequence
         text = f"rank {self._communicator.rank} takes no part: {reason}"
-        self._send(self._peers, _FAILURE_TAG, _EVERY_CALL, PeerFailedError.__name__, text)
+        self._send(self._peers, _FAILURE_TAG, last, _END, text)
 
     def listen(self) -> None:
         """Raise if another rank gave up a call that this one did not, or compares one while this one does not.
@@ -96,14 +98,18 @@ class ControlChannel:
             MismatchError: it did because calls differ, or this rank finds that they do.
         """
         while (note := self._take(MPI.ANY_SOURCE, _FAILURE_TAG)) is not None:
-            _, sequence, kind, text = note
-            # A failed call that this rank has finished already concerns every later one.
-            late = 0 < sequence < self._sequence and sequence not in self._failed_here
-            self._failures[_EVERY_CALL if late else sequence] = (kind, text)
-        failure = self._failures.pop(self._sequence, None) or self._failures.get(_EVERY_CALL)
-        if failure is not None:
-            kind, text = failure
-            raise (MismatchError if kind == MismatchError.__name__ else PeerFailedError)(text)
+            _, sequence, key, text = note
+            if key == _END:
+                self._end = min(self._end or (sequence, text), (sequence, text))
+            elif sequence >= self._sequence:
+                self._failures[sequence] = (key, text)
+            elif sequence not in self._failed_here:
+                # This rank has finished the call that another failed in, so they are out of step from there on.
+                self._end = min(self._end or (sequence, text), (sequence, text))
+        if (failure := self._failures.pop(self._sequence, None)) is not None:
+            raise (MismatchError if failure[0] == MismatchError.__name__ else PeerFailedError)(failure[1])
+        if self._end and self.broken:
+            raise PeerFailedError(self._end[1])
         if self._compares:
             return
         note = self._take(MPI.ANY_SOURCE, self._tag())
@@ -115,8 +121,8 @@ class ControlChannel:
 
     @property
     def broken(self) -> bool:
-        """Whether another rank takes no part in later calls, or failed in one that this rank has finished."""
-        return _EVERY_CALL in self._failures
+        """Whether another rank takes no part in this call, or is out of step."""
+        return self._end is not None and self._sequence > self._end[0]
 
     def close(self) -> None:
         self._communicator.Free()
