@@ -130,7 +130,7 @@ class Decoder {
         uint8_t scratch[VARIABLE_ROOM<D>];
         const uint8_t* part = variable_part;
         if (size_t(body_end - variable_part) < VARIABLE_ROOM<D>) {
-            std::memset(scratch, 0, sizeof scratch);
+            // What stands behind those bytes may be read, but a block whose codes need it is refused.
             std::memcpy(scratch, variable_part, nbytes);
             part = scratch;
         }

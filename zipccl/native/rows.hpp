@@ -48,12 +48,12 @@ INLINE void write_rows(Codes codes, int count, uint8_t* out) {
     store<uint64_t>(out + 8, codes.first >> 32 | codes.second >> 32 << (count - 32));
 }
 
-// Undo write_rows; 16 bytes are read.
+// Undo write_rows; 16 bytes are read. There is no branch: counts around 32 and 64 are the usual ones.
 INLINE Codes read_rows(const uint8_t* rows, unsigned count) {
+    const unsigned in_row_0 = count < 32 ? count : 32;
+    const unsigned in_row_1 = count - in_row_0;
     const uint64_t row_0 = load<uint64_t>(rows);
-    if (count <= 32) return {first_bits(row_0, count), first_bits(row_0 >> count, count)};
     const uint64_t row_1 = load<uint64_t>(rows + 8);
-    const unsigned in_row_1 = count - 32;
-    return {uint32_t(row_0) | first_bits(row_1, in_row_1) << 32,
-            row_0 >> 32 | first_bits(row_1 >> in_row_1, in_row_1) << 32};
+    return {first_bits(row_0, in_row_0) | first_bits(row_1, in_row_1) << 32,
+            first_bits(row_0 >> in_row_0, in_row_0) | first_bits(row_1 >> in_row_1, in_row_1) << 32};
 }
