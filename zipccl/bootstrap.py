@@ -15,6 +15,9 @@ from zipccl.errors import CollectiveTimeoutError, PeerFailedError, TransportErro
 _GRACE_SECONDS = 2.0
 """Time that a rank which failed first has to print its traceback before those that it made fail end the job."""
 
+_FORWARD_SECONDS = 0.3
+"""Time that the launcher has to read the traceback: when a rank aborts, it drops what it has not read."""
+
 _HELLO_TAG = 0x5A43
 """Of the messages on MPI's world communicator by which ranks learn that all are there."""
 
@@ -97,8 +100,7 @@ def _abort_on_exception(mpi: Any) -> None:
         sys.stderr.flush()
         if os.getpid() != rank_process:  # a forked child is no rank
             return
-        if isinstance(value, PeerFailedError):
-            time.sleep(_GRACE_SECONDS)
+        time.sleep(_GRACE_SECONDS if isinstance(value, PeerFailedError) else _FORWARD_SECONDS)
         if not mpi.Is_finalized():
             mpi.COMM_WORLD.Abort(1)
 
