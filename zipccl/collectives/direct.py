@@ -86,16 +86,15 @@ def all_to_all(
     def parts(starts: Sequence[int], counts: Sequence[int], peers: Sequence[int]) -> Iterator[tuple[int, Piece]]:
         return in_turns([(peer, messages.pieces(starts[peer], counts[peer], plan_for(counts[peer]))) for peer in peers])
 
-    def sends() -> Iterator[Send]:
-        for peer, piece in parts(sources, send_counts, [*after, rank]):
-            if peer == rank:
-                target = targets[rank] + piece.address - sources[rank]
-                copy(piece.address, target, piece.count * messages.dtype.itemsize)
-            else:
-                yield messages.send((peer,), piece, _SCATTER)
+    def keep(piece: Piece) -> None:
+        target = targets[rank] + piece.address - sources[rank]
+        copy(piece.address, target, piece.count * messages.dtype.itemsize)
 
-    receives = (messages.receive(peer, piece, _SCATTER) for peer, piece in parts(targets, receive_counts, after[::-1]))
-    messages.transport.exchange(sends(), receives)
+    messages.transport.exchange(
+        (messages.send((peer,), piece, _SCATTER) for peer, piece in parts(sources, send_counts, after)),
+        (messages.receive(peer, piece, _SCATTER) for peer, piece in parts(targets, receive_counts, after[::-1])),
+        (partial(keep, piece) for _, piece in parts(sources, send_counts, [rank])),
+    )
 
 
 def broadcast(messages: Messages, address: int, count: int, root: int, plan: Plan) -> None:

@@ -78,8 +78,14 @@ class Transport(Protocol):
     def announce_end(self, reason: str) -> None:
         """Make the other ranks raise in all later calls, because this one will make none."""
 
-    def exchange(self, sends: Iterable[Send], receives: Iterable[Receive]) -> None:
-        """Send and receive messages, a few of each at a time, each in its order; prepare and consume overlap them."""
+    def exchange(
+        self, sends: Iterable[Send], receives: Iterable[Receive], local: Iterable[Callable[[], None]] = ()
+    ) -> None:
+        """Send and receive messages, a few of each at a time, each in its order; prepare and consume overlap them.
+
+        Args:
+            local: what else is to be done, in small steps, while there is nothing to send or receive.
+        """
 
     def all_gather(self, source: int, nbytes: int, target: int) -> None:
         """Gather nbytes bytes from each rank, as they are, in rank order."""

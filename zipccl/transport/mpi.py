@@ -58,8 +58,10 @@ class MpiTransport:
     def announce_end(self, reason: str) -> None:
         self._control.announce_end(reason)
 
-    def exchange(self, sends: Iterable[Send], receives: Iterable[Receive]) -> None:
-        exchange = _Exchange(self._communicator, self._pool, sends, receives)
+    def exchange(
+        self, sends: Iterable[Send], receives: Iterable[Receive], local: Iterable[Callable[[], None]] = ()
+    ) -> None:
+        exchange = _Exchange(self._communicator, self._pool, sends, receives, local)
         self._finish(exchange, exchange.advance, exchange.describe, exchange)
 
     def all_gather(self, source: int, nbytes: int, target: int) -> None:
@@ -142,13 +144,19 @@ class _Exchange:
     """
 
     def __init__(
-        self, communicator: MPI.Comm, pool: BufferPool, sends: Iterable[Send], receives: Iterable[Receive]
+        self,
+        communicator: MPI.Comm,
+        pool: BufferPool,
+        sends: Iterable[Send],
+        receives: Iterable[Receive],
+        local: Iterable[Callable[[], None]],
     ) -> None:
         self._communicator = communicator
         self._pool = pool
         self._sends = iter(sends)
         self._next_send = next(self._sends, None)
         self._receives = iter(receives)
+        self._local = iter(local)
         self._outgoing: deque[tuple[list[MPI.Request], Buffer | None, Send]] = deque()
         self._incoming: deque[tuple[MPI.Request, int, Buffer | None, Receive]] = deque()
         self._in_flight = max(_IN_FLIGHT, 2 * (communicator.size - 1))
@@ -159,6 +167,7 @@ class _Exchange:
 
     def advance(self) -> bool:
         """Prepare one message and consume one, as far as they are ready; tell whether all is done."""
+        moved = self.moved
         send = self._next_send
         if send and len(self._outgoing) < self._in_flight and send.ready():
             self._start(send)
@@ -169,7 +178,12 @@ class _Exchange:
             if buffer:
                 self._pool.give_back(buffer)
             self.moved += 1
-        return not (self._next_send or self._incoming or self._outgoing)
+        done = not (self._next_send or self._incoming or self._outgoing)
+        if (done or self.moved == moved) and (step := next(self._local, None)) is not None:
+            step()
+            self.moved += 1
+            return False
+        return done
 
     def describe(self) -> str:
         """Name what an exchange that does not advance waits for."""
