@@ -55,13 +55,17 @@ def all_gather(messages: Messages, source: int, target: int, counts: Sequence[in
     rank, peers = messages.transport.rank, _others(messages)
     starts = _starts(messages, target, counts)
 
-    def sends() -> Iterator[Send]:
-        for piece in messages.pieces(source, counts[rank], plan):
-            yield messages.send(peers, piece, _GATHER)
-            copy(piece.address, starts[rank] + piece.address - source, piece.count * messages.dtype.itemsize)
-
+    own = messages.pieces(source, counts[rank], plan)
     parts = [(peer, messages.pieces(starts[peer], counts[peer], plan)) for peer in peers]
-    messages.transport.exchange(sends(), (messages.receive(peer, piece, _GATHER) for peer, piece in in_turns(parts)))
+
+    def keep(piece: Piece) -> None:
+        copy(piece.address, starts[rank] + piece.address - source, piece.count * messages.dtype.itemsize)
+
+    messages.transport.exchange(
+        (messages.send(peers, piece, _GATHER) for piece in own),
+        (messages.receive(peer, piece, _GATHER) for peer, piece in in_turns(parts)),
+        (partial(keep, piece) for piece in own),
+    )
 
 
 def all_to_all(
