@@ -107,6 +107,7 @@ class ControlChannel:
                 # This rank has finished the call that another failed in, so they are out of step from there on.
                 self._end = min(self._end or (sequence, text), (sequence, text))
         if (failure := self._failures.pop(self._sequence, None)) is not None:
+            self._failed_here.add(self._sequence)
             raise (MismatchError if failure[0] == MismatchError.__name__ else PeerFailedError)(failure[1])
         if self._end and self.broken:
             raise PeerFailedError(self._end[1])

@@ -166,7 +166,7 @@ class _Exchange:
             self._post_receive()
 
     def advance(self) -> bool:
-        """Prepare one message and consume one, as far as they are ready; tell whether all is done."""
+        """Prepare one message and consume one, or else do a local step; tell whether all is done."""
         moved = self.moved
         send = self._next_send
         if send and len(self._outgoing) < self._in_flight and send.ready():

@@ -124,6 +124,15 @@ def test_one_rank_has_a_bad_argument(comm: zipccl.Communicator) -> None:
 
 
 @several_ranks
+def test_all_ranks_but_one_have_a_bad_argument(comm: zipccl.Communicator) -> None:
+    error = zipccl.UnsupportedArrayError if comm.rank else zipccl.PeerFailedError
+    with pytest.raises(error):
+        comm.all_reduce(np.zeros(11, complex if comm.rank else float))
+    for _ in range(3):
+        assert_same_bits(comm.all_gather(np.arange(3)), np.tile(np.arange(3), comm.size))
+
+
+@several_ranks
 def test_mismatch_after_the_first_call() -> None:
     """A rank that knows its call and does not compare it learns that another makes a new one."""
     comm = zipccl.init(timeout=60.0)
