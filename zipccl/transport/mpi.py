@@ -11,13 +11,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import tee
 from typing import Any
 
 from mpi4py import MPI
 
 from zipccl.buffers import Buffer, BufferPool, never_free
 from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
-from zipccl.transport.base import Receive, Send
+from zipccl.transport.base import Coder, Receive, Send, Step
 from zipccl.transport.control import ControlChannel
 
 _SPINS_BEFORE_YIELD = 200
@@ -58,10 +59,15 @@ class MpiTransport:
     def announce_end(self, reason: str) -> None:
         self._control.announce_end(reason)
 
-    def exchange(
-        self, sends: Iterable[Send], receives: Iterable[Receive], local: Iterable[Callable[[], None]] = ()
-    ) -> None:
-        exchange = _Exchange(self._communicator, self._pool, sends, receives, local)
+    def exchange(self, steps: Iterable[Step], coder: Coder, local: Iterable[Callable[[], None]] = ()) -> None:
+        """Send and receive messages, a few of each at a time, each in its order; coding overlaps with them.
+
+        Steps do not wait for one another, except where a send is not ready.
+
+        Args:
+            local: what else is to be done, in small steps, while there is nothing to send or receive.
+        """
+        exchange = _Exchange(self._communicator, self._pool, steps, coder, local)
         self._finish(exchange, exchange.advance, exchange.describe, exchange)
 
     def all_gather(self, source: int, nbytes: int, target: int) -> None:
@@ -147,15 +153,17 @@ class _Exchange:
         self,
         communicator: MPI.Comm,
         pool: BufferPool,
-        sends: Iterable[Send],
-        receives: Iterable[Receive],
+        steps: Iterable[Step],
+        coder: Coder,
         local: Iterable[Callable[[], None]],
     ) -> None:
         self._communicator = communicator
         self._pool = pool
-        self._sends = iter(sends)
+        self._coder = coder
+        sending, receiving = tee(steps)
+        self._sends = (send for step in sending for send in step.sends)
         self._next_send = next(self._sends, None)
-        self._receives = iter(receives)
+        self._receives = (receive for step in receiving for receive in step.receives)
         self._local = iter(local)
         self._outgoing: deque[tuple[list[MPI.Request], Buffer | None, Send]] = deque()
         self._incoming: deque[tuple[MPI.Request, int, Buffer | None, Receive]] = deque()
@@ -195,8 +203,8 @@ class _Exchange:
         return " and ".join(waits)
 
     def _start(self, send: Send) -> None:
-        buffer = self._pool.take(send.capacity) if send.capacity else None
-        memory = _memory(*send.prepare(buffer.address if buffer else 0))
+        buffer = self._pool.take(self._coder.capacity(send.piece)) if send.piece.compress else None
+        memory = _memory(*self._coder.prepare(send, buffer.address if buffer else 0))
         requests = [self._communicator.Isend(memory, peer, send.tag) for peer in send.peers]
         self._outgoing.append((requests, buffer, send))
         self._next_send = next(self._sends, None)
@@ -206,15 +214,16 @@ class _Exchange:
         receive = next(self._receives, None)
         if receive is None:
             return
-        buffer = self._pool.take(receive.capacity) if receive.target is None else None
-        address = buffer.address if buffer else receive.target or 0
-        request = self._communicator.Irecv(_memory(address, receive.capacity), receive.peer, receive.tag)
+        capacity = self._coder.capacity(receive.piece)
+        buffer = self._pool.take(capacity) if receive.piece.compress or receive.use else None
+        address = buffer.address if buffer else receive.piece.address
+        request = self._communicator.Irecv(_memory(address, capacity), receive.peer, receive.tag)
         self._incoming.append((request, address, buffer, receive))
 
     def _consume(self) -> None:
         _, address, buffer, receive = self._incoming.popleft()
         self._post_receive()
-        receive.consume(address, self._status.Get_count(MPI.BYTE))
+        self._coder.consume(receive, address, self._status.Get_count(MPI.BYTE))
         if buffer:
             self._pool.give_back(buffer)
         self.moved += 1
