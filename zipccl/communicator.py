@@ -60,7 +60,7 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     world = connect(config.timeout)
     from zipccl.transport.mpi import MpiTransport
 
-    transport = MpiTransport(world.communicator, world.nodes, config.timeout)
+    transport = MpiTransport(world.communicator, world.nodes, config)
     return Communicator(transport, world.local_rank, config)
 
 

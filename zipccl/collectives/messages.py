@@ -20,8 +20,6 @@ from zipccl.transport.base import Piece, Receive, Send, Step, Transport, Values
 if TYPE_CHECKING:
     from zipccl.transport.mpi import MpiTransport
 
-_UINT8 = wire.dtype_named("uint8")
-
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
@@ -87,9 +85,28 @@ class Messages(ABC):
     def pack(self, accumulator: int, target: int, count: int, divisor: int) -> None:
         """Divide an accumulator, round it and put the values at target."""
 
+    def finish(self) -> None:
+        """Wait until all that was asked for is done.
+
+        Raises:
+            CorruptPayloadError: a message that came is not what an encoder makes.
+        """
+
     @abstractmethod
     def copy(self, source: int, target: int, nbytes: int) -> None:
         """Copy bytes unless they are already there."""
+
+    @abstractmethod
+    def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        """Gather nbytes bytes from each rank, as they are, in rank order."""
+
+    @abstractmethod
+    def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        """Exchange nbytes bytes with each rank, as they are."""
+
+    @abstractmethod
+    def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        """Send nbytes bytes from the root to all, as they are."""
 
     @abstractmethod
     def take(self, nbytes: int) -> Any:
@@ -98,18 +115,6 @@ class Messages(ABC):
     @abstractmethod
     def give_back(self, memory: Any) -> None:
         """End the use of memory."""
-
-    def header_of(self, parcel: Parcel) -> wire.Header:
-        """Return what introduces a parcel: the header of a payload of all its values."""
-        return wire.Header(self.dtype, (parcel.count,), int(parcel.plan.compress))
-
-    def unexpected(self, parcel: Parcel, found: wire.Header) -> MismatchError:
-        """Return the error for a parcel that was introduced by another header."""
-        return MismatchError(
-            f"rank {parcel.peer} sends {found.count} values of {found.dtype.name}, compressed: {bool(found.layout)}; "
-            f"rank {self.transport.rank} expects {parcel.count} of {self.dtype.name}, "
-            f"compressed: {parcel.plan.compress}"
-        )
 
 
 class HostMessages(Messages):
@@ -128,25 +133,17 @@ class HostMessages(Messages):
         self.transport.exchange(steps, self, local)
 
     def introduce(self, outgoing: Parcel | None, incoming: Parcel | None) -> None:
-        headers = HostMessages(self.transport, self._codec, _UINT8, self._pool)
-        buffer = self.take(2 * wire.FLAT_HEADER_NBYTES)
-        memory = bytes_at(buffer.address, 2 * wire.FLAT_HEADER_NBYTES)
-
-        def piece(part: int) -> Piece:
-            start = part * wire.FLAT_HEADER_NBYTES
-            return Piece(buffer.address + start, wire.FLAT_HEADER_NBYTES, compress=False)
-
-        sends, receives = [], []
-        if outgoing:
-            memory[: wire.FLAT_HEADER_NBYTES] = self.header_of(outgoing).pack()
-            sends = [Send((outgoing.peer,), piece(0))]
-        if incoming:
-            receives = [Receive(incoming.peer, piece(1))]
-        headers.exchange([Step(sends, receives)])
-        self.add_sent(0, headers.wire_nbytes)
-        if incoming and memory[wire.FLAT_HEADER_NBYTES :] != self.header_of(incoming).pack():
-            raise self.unexpected(incoming, wire.Header.unpack(memory[wire.FLAT_HEADER_NBYTES :]))
-        self.give_back(buffer)
+        sends = [(outgoing.peer, self._header_of(outgoing).pack())] if outgoing else []
+        receives = [incoming.peer] if incoming else []
+        notes = self.transport.exchange_notes(sends, receives, wire.FLAT_HEADER_NBYTES)
+        self.add_sent(0, wire.FLAT_HEADER_NBYTES * len(sends))
+        if incoming and notes[0] != self._header_of(incoming).pack():
+            found = wire.Header.unpack(memoryview(notes[0]))
+            raise MismatchError(
+                f"rank {incoming.peer} sends {found.count} values of {found.dtype.name}, "
+                f"compressed: {bool(found.layout)}; rank {self.transport.rank} expects {incoming.count} "
+                f"of {self.dtype.name}, compressed: {incoming.plan.compress}"
+            )
 
     def combine(self, op: int, values: Values, accumulator: int) -> None:
         if values.body_nbytes is None:
@@ -160,6 +157,15 @@ class HostMessages(Messages):
     def copy(self, source: int, target: int, nbytes: int) -> None:
         if source != target:
             ctypes.memmove(target, source, nbytes)
+
+    def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        self.transport.all_gather(source, nbytes, target)
+
+    def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        self.transport.all_to_all(source, nbytes, target)
+
+    def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        self.transport.broadcast(address, nbytes, root)
 
     def take(self, nbytes: int) -> Buffer:
         self._taken.append(self._pool.take(nbytes))
@@ -199,6 +205,10 @@ class HostMessages(Messages):
             receive.use(Values(address + header.nbytes, piece.count, nbytes - header.nbytes if coded else None))
         else:
             decode_from(self._codec, header, address, nbytes, piece.address)
+
+    def _header_of(self, parcel: Parcel) -> wire.Header:
+        """Return what introduces a parcel: the header of a payload of all its values."""
+        return wire.Header(self.dtype, (parcel.count,), int(parcel.plan.compress))
 
     def _header(self, peer: int, payload: int, nbytes: int, count: int) -> wire.Header:
         """Return the header of a payload that a peer sent, if it is of so many values."""

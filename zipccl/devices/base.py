@@ -70,5 +70,12 @@ class Device(Protocol):
     def record(self, stream: int) -> object:
         """Return an event that happens when what was put on a stream so far is done."""
 
+    def done(self, event: object) -> bool:
+        """Tell whether an event has happened.
+
+        Raises:
+            TransportError: something on the device failed.
+        """
+
     def wait(self, stream: int, event: object) -> None:
         """Make what is put on a stream from now on wait for an event."""

@@ -72,6 +72,14 @@ class Step(NamedTuple):
     receives: Sequence[Receive]
 
 
+class Transfer(NamedTuple):
+    """Bytes that go to or come from a peer, which knows how many."""
+
+    peer: int
+    address: int
+    nbytes: int
+
+
 class Coder(Protocol):
     """Makes messages of pieces in CPU memory, and pieces of messages whose size only the sender knows."""
 
@@ -90,46 +98,9 @@ class Coder(Protocol):
 
 
 class Transport(Protocol):
-    """Moves bytes between the ranks of a communicator. All ranks call the same method in the same order.
-
-    Every method that waits raises CollectiveTimeoutError when nothing has moved for the time-out, TransportError when
-    the layer below or another rank fails, and MismatchError when the ranks' calls do not fit.
-    """
+    """Moves messages and bytes between the ranks of a communicator."""
 
     rank: int
     size: int
     nodes: Sequence[int]
     """For each rank the number of its node, counted from 0 in the order of ranks."""
-
-    def begin(self, call: str, *, compare: bool) -> None:
-        """Begin a call of all ranks.
-
-        Args:
-            call: describes it, in words that are equal on all ranks.
-            compare: exchange the descriptions and raise MismatchError on all ranks if they differ.
-        """
-
-    def announce(self, error: BaseException) -> None:
-        """Make the other ranks raise in the current call too, because this one cannot finish it."""
-
-    @property
-    def broken(self) -> bool:
-        """Whether no later call can succeed, because another rank makes none."""
-
-    def announce_end(self, reason: str) -> None:
-        """Make the other ranks raise in all later calls, because this one will make none."""
-
-    def all_gather(self, source: int, nbytes: int, target: int) -> None:
-        """Gather nbytes bytes from each rank, as they are, in rank order."""
-
-    def all_to_all(self, source: int, nbytes: int, target: int) -> None:
-        """Exchange nbytes bytes with each rank, as they are."""
-
-    def broadcast(self, address: int, nbytes: int, root: int) -> None:
-        """Send nbytes bytes from the root to all, as they are."""
-
-    def barrier(self) -> None:
-        """Wait until all ranks are here."""
-
-    def close(self) -> None:
-        """Free what the transport holds."""

@@ -17,8 +17,9 @@ from typing import Any
 from mpi4py import MPI
 
 from zipccl.buffers import Buffer, BufferPool, never_free
+from zipccl.config import Config
 from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
-from zipccl.transport.base import Coder, Receive, Send, Step
+from zipccl.transport.base import Coder, Receive, Send, Step, Transfer
 from zipccl.transport.control import ControlChannel
 
 _SPINS_BEFORE_YIELD = 200
@@ -28,16 +29,26 @@ _IN_FLIGHT = 4
 """Messages posted at a time in each direction, at least; with more peers, two a peer."""
 
 
-class MpiTransport:
-    """Implements Transport over a communicator of its own."""
+_NOTE_TAG, _TRANSFER_TAG = 2, 3
+"""Of notes and transfers; the schedules use tags below."""
 
-    def __init__(self, communicator: MPI.Comm, nodes: Sequence[int], timeout: float) -> None:
+
+class MpiTransport:
+    """Moves what is in CPU memory, and lets ranks tell each other about their calls, by MPI.
+
+    All ranks call the same method in the same order. Every method that waits raises CollectiveTimeoutError when nothing
+    has moved for the time-out, TransportError when MPI or another rank fails, and MismatchError when the ranks' calls
+    do not fit.
+    """
+
+    def __init__(self, communicator: MPI.Comm, nodes: Sequence[int], config: Config) -> None:
         self._communicator = communicator
         self._control = ControlChannel(communicator.Dup())
         self.rank: int = communicator.rank
         self.size: int = communicator.size
         self.nodes = nodes
-        self._timeout = timeout
+        self._timeout = config.timeout
+        self._max_message_nbytes = config.max_message_nbytes
         self._pool = BufferPool()
         self._process = os.getpid()
         self._closed = False
@@ -45,18 +56,27 @@ class MpiTransport:
         atexit.register(_announce_exit, weakref.ref(self))
 
     def begin(self, call: str, *, compare: bool) -> None:
+        """Begin a call of all ranks.
+
+        Args:
+            call: describes it, in words that are equal on all ranks.
+            compare: exchange the descriptions and raise MismatchError on all ranks if they differ.
+        """
         self._control.begin(call)
         if compare:
             self._control.compare(self._poll)
 
     def announce(self, error: BaseException) -> None:
+        """Make the other ranks raise in the current call too, because this one cannot finish it."""
         self._control.announce(error)
 
     @property
     def broken(self) -> bool:
+        """Whether no later call can succeed, because another rank makes none."""
         return self._control.broken
 
     def announce_end(self, reason: str) -> None:
+        """Make the other ranks raise in all later calls, because this one will make none."""
         self._control.announce_end(reason)
 
     def exchange(self, steps: Iterable[Step], coder: Coder, local: Iterable[Callable[[], None]] = ()) -> None:
@@ -70,7 +90,58 @@ class MpiTransport:
         exchange = _Exchange(self._communicator, self._pool, steps, coder, local)
         self._finish(exchange, exchange.advance, exchange.describe, exchange)
 
+    def exchange_notes(
+        self, sends: Sequence[tuple[int, bytes]], receives: Sequence[int], nbytes: int
+    ) -> list[bytearray]:
+        """Send notes of nbytes bytes to peers, given as (peer, note), and return those from the peers to receive from.
+
+        A peer may occur several times; its notes stay in order.
+        """
+        notes = [bytearray(nbytes) for _ in receives]
+        outgoing = [self._communicator.Isend([note, MPI.BYTE], peer, _NOTE_TAG) for peer, note in sends]
+        incoming = [
+            self._communicator.Irecv([note, MPI.BYTE], peer, _NOTE_TAG)
+            for peer, note in zip(receives, notes, strict=True)
+        ]
+
+        def describe() -> str:
+            missing = {peer for peer, request in zip(receives, incoming, strict=True) if not request.Test()}
+            return f"a note from rank {', '.join(map(str, sorted(missing)))}"
+
+        requests = outgoing + incoming
+        self._finish((sends, notes, requests), lambda: MPI.Request.Testall(requests), describe)
+        return notes
+
+    def transfer(self, sends: Sequence[Transfer], receives: Sequence[Transfer], owner: object = None) -> None:
+        """Send bytes to peers and receive bytes from them, all at once; both sides know how many.
+
+        Args:
+            owner: what keeps the memory alive.
+        """
+        parts = self._max_message_nbytes
+        requests = [
+            start(_memory(transfer.address + at, min(parts, transfer.nbytes - at)), transfer.peer, _TRANSFER_TAG)
+            for start, transfers in ((self._communicator.Irecv, receives), (self._communicator.Isend, sends))
+            for transfer in transfers
+            for at in range(0, transfer.nbytes, parts)
+        ]
+        peers = sorted({transfer.peer for transfer in (*sends, *receives)})
+        self._finish(
+            (owner, requests),
+            lambda: MPI.Request.Testall(requests),
+            lambda: f"rank {', '.join(map(str, peers))} to send or receive",
+        )
+
+    def wait(self, done: Callable[[], bool], describe: Callable[[], str]) -> None:
+        """Wait until something is done, while listening to the other ranks.
+
+        Args:
+            describe: names what is waited for, for the error when nothing happens for the time-out.
+        """
+        self._poll(done, describe)
+
     def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        """Gather nbytes bytes from each rank, as they are, in rank order."""
         in_place = source == target + self.rank * nbytes
         self._wait(
             self._communicator.Iallgather(
@@ -79,15 +150,19 @@ class MpiTransport:
         )
 
     def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        """Exchange nbytes bytes with each rank, as they are."""
         self._wait(self._communicator.Ialltoall(_memory(source, nbytes, self.size), _memory(target, nbytes, self.size)))
 
     def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        """Send nbytes bytes from the root to all, as they are."""
         self._wait(self._communicator.Ibcast(_memory(address, nbytes), root))
 
     def barrier(self) -> None:
+        """Wait until all ranks are here."""
         self._wait(self._communicator.Ibarrier())
 
     def close(self) -> None:
+        """Free what the transport holds."""
         self._closed = True
         self._pool.clear()
         if not self._failed and not MPI.Is_finalized():
