@@ -17,7 +17,7 @@ class Part(NamedTuple):
     """Values to encode: count of them at source, to ``wire.body_nbytes_bound(count, dtype)`` bytes at body."""
 
     source: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not wanted
     body: int
 
 
@@ -27,7 +27,7 @@ class DecodePart(NamedTuple):
     body: int
     nbytes: int
     target: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not wanted
 
 
 class ReducePart(NamedTuple):
@@ -40,7 +40,7 @@ class ReducePart(NamedTuple):
     source: int
     nbytes: int | None
     accumulator: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not wanted
 
 
 class Sizes(Protocol):
