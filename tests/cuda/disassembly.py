@@ -34,12 +34,17 @@ class Bounds(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction of SASS, the machine code: ``@guard opcode operands``."""
+    """One instruction of SASS, the machine code: ``@guard opcode operands``.
+
+    Attributes:
+        line: file and number of the source line that it is for, where compiled with ``-lineinfo``.
+    """
 
     address: int
     guard: str
     opcode: str
     operands: tuple[str, ...]
+    line: tuple[str, int] | None
 
 
 def find_tool(name: str) -> str | None:
@@ -75,7 +80,7 @@ def launch_bounds(ptx: str) -> dict[str, Bounds]:
 
 def instructions(cubin: bytes) -> dict[str, list[Instruction]]:
     """Return the SASS of each kernel of a module, without what pads it at its end."""
-    text = _run("nvdisasm", ["-c"], cubin)
+    text = _run("nvdisasm", ["-c", "-g"], cubin)
     return {
         name: list(_parse(body)) for name, body in re.findall(r"^\.text\.(\w+):\n(.*?)(?=^//-|\Z)", text, re.M | re.S)
     }
@@ -85,19 +90,24 @@ def _parse(text: str) -> Iterator[Instruction]:
     labels: dict[str, int] = {}
     waiting: list[str] = []
     found = []
+    place = None
     for line in text.splitlines():
-        if label := re.fullmatch(r"(\.\w+):", line.strip()):
+        if match := re.match(r'\s*//## File "([^"]+)", line (\d+)', line):
+            place = Path(match[1]).name, int(match[2])
+        elif label := re.fullmatch(r"(\.\w+):", line.strip()):
             waiting.append(label[1])
         elif match := re.match(r"\s+/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\d) )?([\w.]+)\s*([^;]*);", line):
             address = int(match[1], 16)
             labels |= dict.fromkeys(waiting, address)
             waiting = []
-            found.append((address, match[2] or "", match[3], match[4].strip()))
+            found.append((address, match[2] or "", match[3], match[4].partition("(*")[0].strip(), place))
     while found and found[-1][2] == "NOP":
         found.pop()
-    for address, guard, opcode, operands in found:
+    for address, guard, opcode, operands, place in found:
         resolved = re.sub(r"`\((\.\w+)\)", lambda match: hex(labels[match[1]]), operands)
-        yield Instruction(address, guard, opcode, tuple(re.split(r",\s*(?![^\[]*\])", resolved)) if resolved else ())
+        yield Instruction(
+            address, guard, opcode, tuple(re.split(r",\s*(?![^\[]*\])", resolved)) if resolved else (), place
+        )
 
 
 def _run(tool: str, options: list[str], cubin: bytes) -> str:
