@@ -6,6 +6,7 @@ ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the 
                           call (default 1)
 ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
 ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
+ZIPCCL_CACHE_DIR          where compiled kernels are kept (default: zipccl in XDG_CACHE_HOME, or in ~/.cache)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from zipccl.errors import ArgumentError
@@ -47,6 +49,19 @@ class Config:
 def forced_isa() -> str | None:
     """Return the instruction set that the environment asks for."""
     return os.environ.get("ZIPCCL_FORCE_ISA") or None
+
+
+def cache_directory() -> Path | None:
+    """Return the folder for what one process makes and others can use, or None if the user has no home for one.
+
+    It need not exist or be writable.
+    """
+    if chosen := os.environ.get("ZIPCCL_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zipccl"
+    except RuntimeError:
+        return None
 
 
 def _variable(name: str, parse: Callable[[str], T], default: T, expected: str) -> T:
