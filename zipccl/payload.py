@@ -92,7 +92,7 @@ def decode(payload: Any, *, out: Any = None) -> Any:
             raise CorruptPayloadError(str(error)) from None
     else:
         target = view_output(out)
-        check_output(target, header.dtype, header.shape)
+        check_output(target, view.place, header.dtype, header.shape)
         check_separate(view, target)
     decode_from(default_codec(), header, view.address, view.nbytes, target.address)
     return result(target.owner, source) if out is None else out

@@ -81,6 +81,27 @@ def kind_named(name: str) -> Kind:
     return _KINDS[name]()
 
 
+def choose(device: str | None, local_rank: int) -> tuple[str, int]:
+    """Return (kind, index) of what a user asks for with a device such as "cpu", "cuda" or "cuda:0".
+
+    By default that is "cuda" if there is such a device.
+
+    Raises:
+        ArgumentError: there is no such kind or no such device.
+    """
+    if device == "cpu" or (device is None and kind_named("cuda").count() == 0):
+        return "cpu", 0
+    name, colon, number = (device or "cuda").partition(":")
+    count = kind_named(name).count()
+    if count == 0:
+        raise ArgumentError(f"device is {device!r}, but this process sees no such device (CUDA's are seen by CuPy)")
+    if not colon:
+        return name, local_rank % count
+    if not number.isdecimal() or int(number) >= count:
+        raise ArgumentError(f"device is {device!r}; expected a number from 0 to {count - 1} after {name}:")
+    return name, int(number)
+
+
 def find(array: Any) -> str | None:
     """Return the place of an array with ``__cuda_array_interface__``, such as "cuda:0"; None if no kind knows it."""
     # CUDA's kind takes any such array, so others are asked first.
