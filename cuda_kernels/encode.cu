@@ -6,14 +6,9 @@
 // the bytes do not depend on the order in which thread blocks run. Static parts then go to their final place. Variable
 // parts go to a scratch region, because they stand behind all static parts, whose total is not known before the end.
 // finish_bodies moves them, and copies the values if the body would not be smaller.
-//
-// Several parts, each an array with a body of its own, are encoded by the same launch. A part has a work item for each
-// of its tiles, or one if it has none.
 
-#pragma once
-
+#include "parts.cuh"
 #include "reduce.cuh"
-#include "values.cuh"
 
 struct EncodePart {
     u8* values;  // only encode_packed_tiles writes to them
@@ -34,22 +29,6 @@ struct TileState {
     u32 unused;
 };
 enum Known : u32 { NOTHING, OWN_SIZES, ENDS };
-
-// Find the last part that starts at work or before it. Parts' first works are ascending, the first one's is 0.
-template <class Part>
-__device__ __forceinline__ u64 part_of(const Part* parts, u64 part_count, u64 work) {
-    u64 low = 0;
-    u64 high = part_count;
-    while (high - low > 1) {
-        const u64 middle = low + (high - low) / 2;
-        if (parts[middle].first_work <= work) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
 
 struct TileOffsets {
     u64 static_start;
@@ -649,9 +628,8 @@ __device__ __forceinline__ void write_directory(u8* body, const Layout& layout, 
 //
 // PACKED: the values are first made of an accumulator, and stored.
 template <bool PACKED>
-__device__ __forceinline__ void encode_tile(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets,
-                                            u64 divisor) {
-    __shared__ EncodeShared shared;
+__device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePart* parts, u64 part_count,
+                                            TileState* states, u32* tickets, u64 divisor) {
     // A tile waits for those before it, so it must not start before them.
     if (threadIdx.x == 0) shared.ticket = atomicAdd(tickets, 1u);
     __syncthreads();
@@ -696,12 +674,14 @@ __device__ __forceinline__ void encode_tile(const EncodePart* parts, u64 part_co
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     encode_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets) {
-    encode_tile<false>(parts, part_count, states, tickets, 1);
+    __shared__ EncodeShared shared;
+    encode_tile<false>(shared, parts, part_count, states, tickets, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     encode_packed_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets, u64 divisor) {
-    encode_tile<true>(parts, part_count, states, tickets, divisor);
+    __shared__ EncodeShared shared;
+    encode_tile<true>(shared, parts, part_count, states, tickets, divisor);
 }
 
 // Complete the bodies, a tile a thread block, and tell their sizes: one for each part.

@@ -46,6 +46,13 @@ __device__ __forceinline__ void load_words(const u8* address, u32 (&word)[COUNT]
             word[i + 2] = four.z;
             word[i + 3] = four.w;
         }
+    } else if (COUNT % 2 == 0 && misalignment(address, 8) == 0) {
+#pragma unroll
+        for (u32 i = 0; i + 2 <= COUNT; i += 2) {
+            const uint2 two = *reinterpret_cast<const uint2*>(address + 4 * i);
+            word[i] = two.x;
+            word[i + 1] = two.y;
+        }
     } else if (misalignment(address, 4) == 0) {
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) word[i] = *reinterpret_cast<const u32*>(address + 4 * i);
@@ -61,6 +68,11 @@ __device__ __forceinline__ void store_words(u8* address, const u32 (&word)[COUNT
 #pragma unroll
         for (u32 i = 0; i + 4 <= COUNT; i += 4) {
             *reinterpret_cast<uint4*>(address + 4 * i) = make_uint4(word[i], word[i + 1], word[i + 2], word[i + 3]);
+        }
+    } else if (COUNT % 2 == 0 && misalignment(address, 8) == 0) {
+#pragma unroll
+        for (u32 i = 0; i + 2 <= COUNT; i += 2) {
+            *reinterpret_cast<uint2*>(address + 4 * i) = make_uint2(word[i], word[i + 1]);
         }
     } else if (misalignment(address, 4) == 0) {
 #pragma unroll

@@ -203,48 +203,25 @@ __device__ __forceinline__ Word pack(Accumulator a, u64 divisor) {
     return Word(Element::narrow(divisor == 1 ? a : Arithmetic::divide(a, divisor)));
 }
 
-// Eight consecutive accumulator elements.
-struct LaneAccumulators {
-    u32 word[LANE_COUNT * ACCUMULATOR_ITEMSIZE / 4];
-
-    __device__ __forceinline__ Accumulator value(u32 i) const {
-        if constexpr (ACCUMULATOR_ITEMSIZE == 8) return word[2 * i] | u64(word[2 * i + 1]) << 32;
-        if constexpr (ACCUMULATOR_ITEMSIZE == 4) return word[i];
-        return Accumulator(word[i * ACCUMULATOR_ITEMSIZE / 4] >> (8 * (i * ACCUMULATOR_ITEMSIZE % 4)));
-    }
-};
+// A lane's eight consecutive accumulator elements of a block, packed as in memory.
+using LaneAccumulators = LaneItems<Accumulator>;
 
 // Round the lane's eight accumulator elements of a block to values.
 __device__ __forceinline__ void pack_lane(const u8* block, u64 divisor, LaneValues& values) {
     LaneAccumulators accumulators;
-    load_words(block + lane_index() * LANE_COUNT * ACCUMULATOR_ITEMSIZE, accumulators.word);
+    accumulators.load(block);
 #pragma unroll
     for (u32 i = 0; i < LANE_COUNT; ++i) values.set(i, pack(accumulators.value(i), divisor));
-}
-
-template <u32 NBYTES>
-__device__ __forceinline__ u64 load_item(const u8* address) {
-    if (misalignment(address, NBYTES) == 0) return *reinterpret_cast<const typename WordOf<NBYTES>::Type*>(address);
-    return load_bytes<NBYTES>(address);
-}
-
-template <u32 NBYTES>
-__device__ __forceinline__ void store_item(u8* address, u64 value) {
-    if (misalignment(address, NBYTES) == 0) {
-        *reinterpret_cast<typename WordOf<NBYTES>::Type*>(address) = typename WordOf<NBYTES>::Type(value);
-    } else {
-        store_bytes<NBYTES>(address, value);
-    }
 }
 
 __device__ __forceinline__ void combine_value(u64 op, Word value, u8* accumulators, u64 i) {
     u8* const address = accumulators + i * ACCUMULATOR_ITEMSIZE;
     const Accumulator widened = Element::widen(value);
-    const Accumulator old = op == SET ? widened : Accumulator(load_item<ACCUMULATOR_ITEMSIZE>(address));
-    store_item<ACCUMULATOR_ITEMSIZE>(address, combine(op, old, widened));
+    const Accumulator old = op == SET ? widened : load_item<Accumulator>(address);
+    store_item<Accumulator>(address, combine(op, old, widened));
 }
 
 __device__ __forceinline__ void pack_value(const u8* accumulators, u8* values, u64 i, u64 divisor) {
-    const Accumulator a = Accumulator(load_item<ACCUMULATOR_ITEMSIZE>(accumulators + i * ACCUMULATOR_ITEMSIZE));
-    store_item<ITEMSIZE>(values + i * ITEMSIZE, pack(a, divisor));
+    const Accumulator a = load_item<Accumulator>(accumulators + i * ACCUMULATOR_ITEMSIZE);
+    store_value(values + i * ITEMSIZE, pack(a, divisor));
 }

@@ -8,47 +8,57 @@ using Word = typename D::Word;
 
 constexpr u32 LANE_NBYTES = LANE_COUNT * ITEMSIZE;
 
-// A lane's eight consecutive values of a block, packed as in memory.
-struct LaneValues {
-    u32 word[LANE_NBYTES / 4];
+// A lane's eight consecutive items of a block, packed as in memory.
+template <class T>
+struct LaneItems {
+    static constexpr u32 NBYTES = sizeof(T);
+    u32 word[LANE_COUNT * NBYTES / 4];
 
-    __device__ __forceinline__ void load(const u8* block) { load_words(block + lane_index() * LANE_NBYTES, word); }
-    __device__ __forceinline__ void store(u8* block) const { store_words(block + lane_index() * LANE_NBYTES, word); }
-
-    __device__ __forceinline__ Word value(u32 i) const {
-        if constexpr (ITEMSIZE == 8) return word[2 * i] | u64(word[2 * i + 1]) << 32;
-        if constexpr (ITEMSIZE == 4) return word[i];
-        return Word(word[i * ITEMSIZE / 4] >> (8 * (i * ITEMSIZE % 4)));
+    __device__ __forceinline__ void load(const u8* block) {
+        load_words(block + lane_index() * LANE_COUNT * NBYTES, word);
+    }
+    __device__ __forceinline__ void store(u8* block) const {
+        store_words(block + lane_index() * LANE_COUNT * NBYTES, word);
     }
 
-    // Every value must be set once, the first one first.
-    __device__ __forceinline__ void set(u32 i, Word value) {
-        if constexpr (ITEMSIZE == 8) {
+    __device__ __forceinline__ T value(u32 i) const {
+        if constexpr (NBYTES == 8) return word[2 * i] | u64(word[2 * i + 1]) << 32;
+        if constexpr (NBYTES == 4) return word[i];
+        return T(word[i * NBYTES / 4] >> (8 * (i * NBYTES % 4)));
+    }
+
+    __device__ __forceinline__ void set(u32 i, T value) {
+        if constexpr (NBYTES == 8) {
             word[2 * i] = u32(value);
             word[2 * i + 1] = u32(u64(value) >> 32);
-        } else if constexpr (ITEMSIZE == 4) {
+        } else if constexpr (NBYTES == 4) {
             word[i] = u32(value);
         } else {
-            const u32 shift = 8 * (i * ITEMSIZE % 4);
-            const u32 placed = u32(value) << shift;
-            u32& packed = word[i * ITEMSIZE / 4];
-            packed = shift ? packed | placed : placed;
+            const u32 shift = 8 * (i * NBYTES % 4);
+            u32& packed = word[i * NBYTES / 4];
+            packed = (packed & ~(u32(T(~0)) << shift)) | u32(value) << shift;
         }
     }
 };
+using LaneValues = LaneItems<Word>;
 
-__device__ __forceinline__ Word load_value(const u8* address) {
-    if (misalignment(address, ITEMSIZE) == 0) return *reinterpret_cast<const Word*>(address);
-    return Word(load_bytes<ITEMSIZE>(address));
+template <class T>
+__device__ __forceinline__ T load_item(const u8* address) {
+    if (misalignment(address, sizeof(T)) == 0) return *reinterpret_cast<const T*>(address);
+    return T(load_bytes<sizeof(T)>(address));
 }
 
-__device__ __forceinline__ void store_value(u8* address, Word value) {
-    if (misalignment(address, ITEMSIZE) == 0) {
-        *reinterpret_cast<Word*>(address) = value;
+template <class T>
+__device__ __forceinline__ void store_item(u8* address, T value) {
+    if (misalignment(address, sizeof(T)) == 0) {
+        *reinterpret_cast<T*>(address) = value;
     } else {
-        store_bytes<ITEMSIZE>(address, value);
+        store_bytes<sizeof(T)>(address, value);
     }
 }
+
+__device__ __forceinline__ Word load_value(const u8* address) { return load_item<Word>(address); }
+__device__ __forceinline__ void store_value(u8* address, Word value) { store_item<Word>(address, value); }
 
 // The parts of a float. Exponent fields are taken and given as they are in the value, without regard to an origin.
 template <class F>
