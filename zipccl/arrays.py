@@ -20,6 +20,7 @@ import numpy as np
 from zipccl import devices
 from zipccl.codec import wire
 from zipccl.codec.wire import DType
+from zipccl.devices.base import Device
 from zipccl.errors import ArgumentError, UnsupportedArrayError
 
 _ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -84,6 +85,19 @@ def check_separate(view: ArrayView, out: ArrayView) -> None:
     """Raise ArgumentError if two arrays have memory in common."""
     if view.address < out.address + out.nbytes and out.address < view.address + view.nbytes:
         raise ArgumentError("out overlaps the input; pass separate memory")
+
+
+def join_streams(device: Device, view: ArrayView, target: ArrayView) -> int:
+    """Return the stream in whose order two arrays on a device can be used.
+
+    Raises:
+        ArgumentError: it is being captured to a graph.
+    """
+    stream = device.current_stream() if view.stream is None else view.stream
+    device.check_stream(stream)
+    if target.stream not in (None, stream):
+        device.wait(stream, device.record(target.stream))
+    return stream
 
 
 def new(view: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:

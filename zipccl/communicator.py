@@ -63,14 +63,15 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
 
     transport = MpiTransport(world.communicator, world.nodes, config)
     lanes: list[Lane] = [HostLane(transport, config)]
-    kind, index = devices.choose(device, world.local_rank)
-    transport.begin(f"init(device={kind})", compare=True)
-    if kind != "cpu":
-        try:
+    transport.begin("init()", compare=False)
+    try:
+        kind, index = devices.choose(device, world.local_rank)
+        transport.begin(f"init(device={kind})", compare=True)
+        if kind != "cpu":
             lanes.append(lane_of_device(transport, kind, index, config))
-        except BaseException as error:
-            transport.announce(error)
-            raise
+    except BaseException as error:
+        transport.announce(error)
+        raise
     return Communicator(transport, lanes, world.local_rank, config)
 
 
@@ -441,9 +442,8 @@ class Communicator:
         def parcel(argument: str, peer: Any, view: ArrayView) -> Parcel:
             if self._peer(argument, peer) == self.rank:
                 raise ArgumentError(f"{argument} is {peer}, this rank itself; expected another rank")
-            return Parcel(
-                int(peer), view.address, view.count, self._lane.strategy.plan(compress, view.dtype, view.count)
-            )
+            plan = self._lane.strategy.plan(compress, view.dtype, view.count)
+            return Parcel(int(peer), view.address, view.count, plan)
 
         outgoing = parcel(*to, view) if to else None
         incoming = parcel(*origin, target) if origin else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from zipccl import devices
-from zipccl.arrays import ArrayView
+from zipccl.arrays import ArrayView, join_streams
 from zipccl.buffers import BufferPool
 from zipccl.codec import default_codec
 from zipccl.collectives.device_messages import DeviceMessages
@@ -65,10 +65,7 @@ class DeviceLane:
         self._transport = DeviceTransport(host, self._device, links)
 
     def messages(self, view: ArrayView, target: ArrayView) -> DeviceMessages:
-        stream = self._device.current_stream() if view.stream is None else view.stream
-        self._device.check_stream(stream)
-        if target.stream not in (None, stream):
-            self._device.wait(stream, self._device.record(target.stream))
+        stream = join_streams(self._device, view, target)
         return DeviceMessages(self._transport, self._device, self._codec, view.dtype, stream)
 
     def close(self) -> None:

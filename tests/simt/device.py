@@ -159,8 +159,17 @@ class SimtDevice:
     def current_stream(self) -> int:
         return 0
 
+    def check_stream(self, stream: int) -> None:
+        pass
+
+    def activate(self) -> None:
+        pass
+
     def record(self, stream: int) -> object:
         return None
+
+    def done(self, event: object) -> bool:
+        return True
 
     def wait(self, stream: int, event: object) -> None:
         pass

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zipccl.codec.batch import DecodePart, Part, ReducePart
+from zipccl.codec.cuda import DecodePart, EncodePart
 from zipccl.codec.native import NativeCodec
 from zipccl.codec.wire import DType
 from zipccl.errors import CorruptPayloadError
 
 
 class _Known:
-    """What a batch gave: sizes, or the error that is raised when it is asked for."""
+    """What was found: sizes, or the error that is raised when it is asked for."""
 
     def __init__(self, sizes: Sequence[int] = (), error: CorruptPayloadError | None = None) -> None:
         self._sizes = list(sizes)
@@ -25,34 +25,56 @@ class _Known:
             raise self._error
 
 
-class HostBatchCodec(NativeCodec):
-    """Implements BatchCodec where the device's memory is the host's."""
+class HostCodec(NativeCodec):
+    """What is used of CudaCodec, for devices whose memory is the host's and whose streams run at once."""
 
-    def encode_parts(self, dtype: DType, parts: Sequence[Part], stream: int) -> _Known:
+    def encode_parts(self, dtype: DType, parts: Sequence[EncodePart], stream: int) -> _Known:  # noqa: ARG002
         return _Known([self.encode_body(dtype, part.source, part.count, part.body) for part in parts])
 
-    def decode_parts(self, dtype: DType, parts: Sequence[DecodePart], stream: int) -> _Known:
+    def decode_parts(self, dtype: DType, parts: Sequence[DecodePart], stream: int) -> _Known:  # noqa: ARG002
         def decode() -> None:
             for part in parts:
                 self.decode_body(dtype, part.body, part.nbytes, part.target, part.count)
 
-        return _status(decode)
+        return _run(decode)
 
-    def decode_reduce_parts(self, dtype: DType, parts: Sequence[ReducePart], stream: int) -> _Known:
+    def decode_reduce_parts(
+        self,
+        dtype: DType,
+        op: int,
+        parts: Sequence[DecodePart],
+        stream: int,  # noqa: ARG002
+    ) -> _Known:
         def decode() -> None:
-            for op, source, nbytes, accumulator, count in parts:
-                if nbytes is None:
-                    self.accumulate(dtype, op, source, accumulator, count)
-                else:
-                    self.decode_reduce(dtype, op, source, nbytes, accumulator, count)
+            for part in parts:
+                self.decode_reduce(dtype, op, part.body, part.nbytes, part.target, part.count)
 
-        return _status(decode)
+        return _run(decode)
 
-    def pack_on(self, dtype: DType, accumulator: int, target: int, count: int, divisor: int, stream: int) -> None:
+    def accumulate_on(
+        self,
+        dtype: DType,
+        op: int,
+        source: int,
+        accumulator: int,
+        count: int,
+        stream: int,  # noqa: ARG002
+    ) -> None:
+        self.accumulate(dtype, op, source, accumulator, count)
+
+    def pack_on(
+        self,
+        dtype: DType,
+        accumulator: int,
+        target: int,
+        count: int,
+        divisor: int,
+        stream: int,  # noqa: ARG002
+    ) -> None:
         self.pack(dtype, accumulator, target, count, divisor)
 
 
-def _status(decode: Callable[[], None]) -> _Known:
+def _run(decode: Callable[[], None]) -> _Known:
     try:
         decode()
     except CorruptPayloadError as error:

@@ -12,8 +12,8 @@ import zipccl.devices
 from tests.simt import nccl
 from tests.simt.array import DEVICES, SimtArray
 from tests.simt.device import SimtDevice
-from tests.simt.host_codec import HostBatchCodec
-from zipccl.codec.batch import BatchCodec
+from tests.simt.host_codec import HostCodec
+from zipccl.codec.cuda import CudaCodec
 from zipccl.devices.base import Device
 
 
@@ -22,10 +22,12 @@ class SimtKind:
 
     Args:
         stand_in: for ``cupy.cuda.nccl``; None if there is to be none.
+        kernels: code with the CUDA kernels, a thousand times slower than with the native codec.
     """
 
-    def __init__(self, stand_in: ModuleType | None = nccl) -> None:
+    def __init__(self, stand_in: ModuleType | None = nccl, *, kernels: bool = True) -> None:
         self.nccl = stand_in
+        self._kernels = kernels
 
     def count(self) -> int:
         return len(DEVICES)
@@ -36,8 +38,8 @@ class SimtKind:
     def open(self, index: int) -> SimtDevice:
         return DEVICES[index]
 
-    def codec(self, device: Device) -> BatchCodec:
-        return HostBatchCodec()
+    def codec(self, device: Device) -> CudaCodec | HostCodec:
+        return CudaCodec(device) if self._kernels else HostCodec()
 
     def locate(self, array: Any) -> int | None:
         return array.index if isinstance(array, SimtArray) else None

@@ -8,19 +8,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from zipccl.codec.batch import BatchCodec
+from zipccl.codec.cuda import CudaCodec
 from zipccl.devices.base import Device
 from zipccl.errors import ArgumentError
 
 
 class Kind(Protocol):
-    """A kind of device, as the library that makes arrays for it shows it.
+    """A kind of device, as the library that makes arrays for it shows it."""
 
-    Attributes:
-        nccl: ``cupy.cuda.nccl`` or a module with its functions; None if there is none.
-    """
-
-    nccl: Any | None
+    @property
+    def nccl(self) -> Any | None:
+        """``cupy.cuda.nccl`` or a module with its functions; None if there is none."""
 
     def count(self) -> int:
         """Return how many devices this process sees; 0 if the library is missing."""
@@ -31,7 +29,7 @@ class Kind(Protocol):
     def open(self, index: int) -> Device:
         """Return a device."""
 
-    def codec(self, device: Device) -> BatchCodec:
+    def codec(self, device: Device) -> CudaCodec:
         """Return a codec for a device of this kind."""
 
     def locate(self, array: Any) -> int | None:
@@ -51,7 +49,7 @@ class Opened(NamedTuple):
     """A device in use."""
 
     device: Device
-    codec: BatchCodec
+    codec: CudaCodec
 
 
 def _cuda() -> Kind:
