@@ -107,7 +107,7 @@ class SimtDevice:
     """The Device protocol, on the CPU. What is put on a stream is done at once.
 
     Args:
-        seed: of the order in which threads run; by default it is that of their numbers.
+        seed: of the order in which threads run, another one for each launch; by default it is that of their numbers.
         any_memory: whether kernels may use all memory of the process, not only what was allocated here or lent.
     """
 
@@ -147,7 +147,10 @@ class SimtDevice:
         values = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
         runtime = _runtime()
         runtime.simt_allow_any(int(self._any_memory))
-        seed = -1 if self._seed is None else self._seed
+        seed = -1
+        if self._seed is not None:
+            seed = self._seed
+            self._seed += 1
         address = ctypes.cast(module[kernel], ctypes.c_void_p)
         fault = runtime.simt_launch(address, grid, block, values, len(arguments), shared[0], shared[1], seed)
         if fault:
