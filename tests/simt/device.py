@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zipccl.codec.wire import DType
 
@@ -194,6 +194,6 @@ def _with_source_line(fault: str) -> str:
     return f"{text} at {' <- '.join(line.rpartition('/')[2] for line in lines)}"
 
 
-def memory_of(array: Any) -> tuple[int, int]:
-    """Return a NumPy array's address and size."""
-    return array.ctypes.data, array.nbytes
+def array_at(address: int, nbytes: int) -> NDArray[np.uint8]:
+    """Return bytes of this process as an array."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))

@@ -218,9 +218,7 @@ class CudaCodec:
             room = capacity // np.uint64(wire.ALIGNMENT) * np.uint64(wire.ALIGNMENT) + np.uint64(2 * wire.ALIGNMENT)
             scratch = self._device.allocate(int(room.sum()), stream)
             variable = np.uint64(scratch.address) + np.cumsum(room) - room + bodies % np.uint64(wire.ALIGNMENT)
-            table = self._upload(
-                np.stack([values, counts, bodies, first_work, variable, accumulators], axis=1), stream
-            )
+            table = self._upload(np.stack([values, counts, bodies, first_work, variable, accumulators], axis=1), stream)
             # The states of the tiles, and the ticket that the next thread block draws.
             states_nbytes = work * _TILE_STATE_NBYTES
             states = self._device.allocate(states_nbytes + _WORD_NBYTES, stream)
@@ -285,7 +283,9 @@ def _ends_of_disjoint_runs(dtype: DType, parts: Sequence[DecodePart]) -> list[in
     start = 0
     for number, part in enumerate(parts):
         stop = part.target + part.count * itemsize
-        if any(part.target < other.target + other.count * itemsize and other.target < stop for other in parts[start:number]):
+        if any(
+            part.target < other.target + other.count * itemsize and other.target < stop for other in parts[start:number]
+        ):
             ends.append(number)
             start = number
     return [*ends, len(parts)] if parts else []
