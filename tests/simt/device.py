@@ -119,19 +119,27 @@ class SimtDevice:
         self._seed = seed
         self._any_memory = any_memory
 
-    def allocate(self, nbytes: int, stream: int) -> SimtMemory:
+    def allocate(self, nbytes: int, stream: int) -> SimtMemory:  # noqa: ARG002
         return SimtMemory(nbytes)
 
     def allocate_host(self, nbytes: int) -> SimtMemory:
         return SimtMemory(nbytes)
 
-    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:  # noqa: ARG002
         ctypes.memmove(target, source, nbytes)
 
-    def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:
+    def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:  # noqa: ARG002
         ctypes.memset(target, byte, nbytes)
 
-    def launch(self, kernel: str, dtype: DType, grid: int, block: int, arguments: Sequence[int], stream: int) -> None:
+    def launch(
+        self,
+        kernel: str,
+        dtype: DType,
+        grid: int,
+        block: int,
+        arguments: Sequence[int],
+        stream: int,  # noqa: ARG002
+    ) -> None:
         """Run a kernel.
 
         Raises:
@@ -162,7 +170,7 @@ class SimtDevice:
     def current_stream(self) -> int:
         return 0
 
-    def record(self, stream: int) -> object:
+    def record(self, stream: int) -> object:  # noqa: ARG002
         return None
 
     def wait(self, stream: int, event: object) -> None:
