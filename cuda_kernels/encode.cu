@@ -529,6 +529,7 @@ struct FloatEncoder {
             out += low_nbytes(plan.mask, count);
         }
         if (out + lane_index() < end) out[lane_index()] = 0;
+        __syncwarp();  // before the next block's positions
     }
 };
 

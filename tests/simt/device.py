@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zipccl.codec.wire import DType
 
@@ -107,7 +107,7 @@ class SimtDevice:
     """The Device protocol, on the CPU. What is put on a stream is done at once.
 
     Args:
-        seed: of the order in which threads run; by default it is that of their numbers.
+        seed: of the order in which threads run, another one for each launch; by default it is that of their numbers.
         any_memory: whether kernels may use all memory of the process, not only what was allocated here or lent.
     """
 
@@ -119,19 +119,27 @@ class SimtDevice:
         self._seed = seed
         self._any_memory = any_memory
 
-    def allocate(self, nbytes: int, stream: int) -> SimtMemory:
+    def allocate(self, nbytes: int, stream: int) -> SimtMemory:  # noqa: ARG002
         return SimtMemory(nbytes)
 
     def allocate_host(self, nbytes: int) -> SimtMemory:
         return SimtMemory(nbytes)
 
-    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:  # noqa: ARG002
         ctypes.memmove(target, source, nbytes)
 
-    def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:
+    def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:  # noqa: ARG002
         ctypes.memset(target, byte, nbytes)
 
-    def launch(self, kernel: str, dtype: DType, grid: int, block: int, arguments: Sequence[int], stream: int) -> None:
+    def launch(
+        self,
+        kernel: str,
+        dtype: DType,
+        grid: int,
+        block: int,
+        arguments: Sequence[int],
+        stream: int,  # noqa: ARG002
+    ) -> None:
         """Run a kernel.
 
         Raises:
@@ -147,7 +155,10 @@ class SimtDevice:
         values = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)
         runtime = _runtime()
         runtime.simt_allow_any(int(self._any_memory))
-        seed = -1 if self._seed is None else self._seed
+        seed = -1
+        if self._seed is not None:
+            seed = self._seed
+            self._seed += 1
         address = ctypes.cast(module[kernel], ctypes.c_void_p)
         fault = runtime.simt_launch(address, grid, block, values, len(arguments), shared[0], shared[1], seed)
         if fault:
@@ -165,10 +176,10 @@ class SimtDevice:
     def activate(self) -> None:
         pass
 
-    def record(self, stream: int) -> object:
+    def record(self, stream: int) -> object:  # noqa: ARG002
         return None
 
-    def done(self, event: object) -> bool:
+    def done(self, event: object) -> bool:  # noqa: ARG002
         return True
 
     def wait(self, stream: int, event: object) -> None:
@@ -200,6 +211,6 @@ def _with_source_line(fault: str) -> str:
     return f"{text} at {' <- '.join(line.rpartition('/')[2] for line in lines)}"
 
 
-def memory_of(array: Any) -> tuple[int, int]:
-    """Return a NumPy array's address and size."""
-    return array.ctypes.data, array.nbytes
+def array_at(address: int, nbytes: int) -> NDArray[np.uint8]:
+    """Return bytes of this process as an array."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ _WORD_NBYTES = 8
 Words = NDArray[np.uint64]
 
 
-class EncodePart(NamedTuple):
+@dataclass(frozen=True)
+class EncodePart:
     """Values to encode into a body, which has ``wire.body_nbytes_bound`` bytes."""
 
     source: int
@@ -35,7 +36,8 @@ class EncodePart(NamedTuple):
     body: int
 
 
-class PackEncodePart(NamedTuple):
+@dataclass(frozen=True)
+class PackEncodePart:
     """An accumulator to round to values at target, which are encoded into a body."""
 
     accumulator: int
@@ -44,7 +46,8 @@ class PackEncodePart(NamedTuple):
     body: int
 
 
-class DecodePart(NamedTuple):
+@dataclass(frozen=True)
+class DecodePart:
     """A body in the blocks layout to decode to a target: values, or an accumulator to combine them with."""
 
     body: int
@@ -241,9 +244,10 @@ class CudaCodec:
     ) -> None:
         if not parts:
             return
-        rows = np.array(parts, np.uint64)
-        work, first_work = _work_of(rows[:, 3])
-        table = self._upload(np.concatenate([rows, first_work[:, None]], axis=1), stream)
+        rows = [(part.body, part.nbytes, part.target, part.count) for part in parts]
+        bodies, nbytes, targets, counts = np.array(rows, np.uint64).T
+        work, first_work = _work_of(counts)
+        table = self._upload(np.stack([bodies, nbytes, targets, counts, first_work], axis=1), stream)
         arguments = (table.address, len(parts), statuses, *more_arguments)
         self._device.launch(kernel, dtype, work, _THREADS, arguments, stream)
 
