@@ -9,7 +9,7 @@ from functools import wraps
 from math import prod
 from operator import index
 from types import TracebackType
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from zipccl.codec import default_codec
 from zipccl.codec.base import MAX, MIN, PROD, SUM
 from zipccl.codec.wire import BLOCK_COUNT, DType
 from zipccl.collectives import direct
-from zipccl.collectives.direct import Parcel, Reduction
-from zipccl.collectives.messages import Messages
+from zipccl.collectives.direct import Reduction
+from zipccl.collectives.messages import HostMessages, Messages, Parcel
 from zipccl.config import Config
 from zipccl.errors import (
     ArgumentError,
@@ -32,7 +32,9 @@ from zipccl.errors import (
 )
 from zipccl.stats import CallRecord, Totals
 from zipccl.strategy import Strategy
-from zipccl.transport.base import Transport
+
+if TYPE_CHECKING:
+    from zipccl.transport.mpi import MpiTransport
 
 _OPS = {"sum": SUM, "prod": PROD, "min": MIN, "max": MAX, "avg": SUM}
 
@@ -58,7 +60,7 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     world = connect(config.timeout)
     from zipccl.transport.mpi import MpiTransport
 
-    transport = MpiTransport(world.communicator, world.nodes, config.timeout)
+    transport = MpiTransport(world.communicator, world.nodes, config)
     return Communicator(transport, world.local_rank, config)
 
 
@@ -98,7 +100,7 @@ class Communicator:
         last: record of the last call, None before the first.
     """
 
-    def __init__(self, transport: Transport, local_rank: int, config: Config) -> None:
+    def __init__(self, transport: MpiTransport, local_rank: int, config: Config) -> None:
         """Make a communicator over a transport; ``init`` is the usual way."""
         self._transport = transport
         self._config = config
@@ -231,11 +233,11 @@ class Communicator:
             if plan.compress or len(set(rows)) > 1 or not self._strategy.gathers(view.nbytes):
                 direct.reduce_scatter(messages, view.address, target.address, value_counts, reduction, plan)
                 return
-            gathered = self._pool.take(view.nbytes)
+            gathered = messages.take(view.nbytes)
             self._transport.all_to_all(view.address, target.nbytes, gathered.address)
             messages.add_sent(view.nbytes - target.nbytes)
             direct.reduce_gathered(messages, gathered.address, target.address, target.count, self.size, reduction)
-            self._pool.give_back(gathered)
+            messages.give_back(gathered)
 
         self._move(view, target, move, reduction)
         return arrays.result(target.owner, x) if out is None else out
@@ -263,11 +265,11 @@ class Communicator:
             if plan.compress or not self._strategy.gathers(view.nbytes):
                 direct.all_reduce(messages, view.address, target.address, counts, reduction, plan)
                 return
-            gathered = self._pool.take(view.nbytes * self.size)
+            gathered = messages.take(view.nbytes * self.size)
             self._transport.all_gather(view.address, view.nbytes, gathered.address)
             messages.add_sent(view.nbytes * (self.size - 1))
             direct.reduce_gathered(messages, gathered.address, target.address, view.count, self.size, reduction)
-            self._pool.give_back(gathered)
+            messages.give_back(gathered)
 
         self._move(view, target, move, reduction)
         return arrays.result(target.owner, x) if out is None else out
@@ -285,7 +287,7 @@ class Communicator:
 
         def move(messages: Messages) -> None:
             if self.rank == root:
-                direct.copy(view.address, target.address, view.nbytes)
+                messages.copy(view.address, target.address, view.nbytes)
             if plan.compress or self._too_large(view):
                 direct.broadcast(messages, target.address, view.count, root, plan)
             else:
@@ -391,17 +393,17 @@ class Communicator:
     ) -> None:
         """Run what moves the data of a call, and record it."""
         begin = time.perf_counter()
-        messages = Messages(self._transport, self._codec, view.dtype, self._pool)
+        messages = HostMessages(self._transport, self._codec, view.dtype, self._pool)
         if self.size == 1 and reduction:
             direct.reduce_gathered(messages, view.address, target.address, view.count, 1, reduction)
         elif self.size == 1:
-            direct.copy(view.address, target.address, view.nbytes)
+            messages.copy(view.address, target.address, view.nbytes)
         else:
             self._moving = True
             try:
                 move(messages)
             except BaseException:
-                never_free((view.owner, target.owner, self._pool))
+                never_free((view.owner, target.owner, messages))
                 raise
             self._moving = False
         seconds = time.perf_counter() - begin
