@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from zipccl.codec.wire import DType
+from zipccl.errors import ArgumentError
 
 SUM, PROD, MIN, MAX, SET = range(5)
 """Codes of what a codec can do with an accumulator: the reductions, and to replace it, with which a reduction starts.
@@ -61,3 +62,13 @@ class Codec(Protocol):
 def accumulator_itemsize(dtype: DType) -> int:
     """Return the bytes that one accumulator element of a dtype takes."""
     return 4 if dtype.name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2") else dtype.itemsize
+
+
+def check_divisor(divisor: int) -> None:
+    """Raise if an accumulator cannot be divided by that.
+
+    Raises:
+        ArgumentError: it is less than 1.
+    """
+    if divisor < 1:
+        raise ArgumentError(f"divisor is {divisor}; expected 1 or more")

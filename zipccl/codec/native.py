@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from zipccl import _native, config
+from zipccl.codec import base, status
 from zipccl.codec.wire import DType
-from zipccl.errors import ArgumentError, CorruptPayloadError
-
-_OK = 0
-# By the status codes of zipccl/native/codec.hpp.
-_REASONS = (
-    "",
-    "body of {nbytes} bytes ends before its directory",
-    "body of {nbytes} bytes for {count} values of {dtype} does not have the size that its tile ends tell",
-    "a directory entry has a code or mask that this version does not write",
-    "the tile ends differ from the directory's sizes",
-    "a block's codes take another size than its directory entry tells",
-)
+from zipccl.errors import ArgumentError
 
 _IMPLEMENTATIONS = {name: number for number, (name, supported) in enumerate(_native.implementations()) if supported}
 
@@ -46,14 +36,15 @@ class NativeCodec:
         return _native.encode_body(self._number, dtype.code, source, count, body)
 
     def decode_body(self, dtype: DType, body: int, nbytes: int, target: int, count: int) -> None:
-        self._check(_native.decode_body(self._number, dtype.code, body, nbytes, target, count), dtype, nbytes, count)
+        found = _native.decode_body(self._number, dtype.code, body, nbytes, target, count)
+        status.check(found, dtype, nbytes, count)
 
     def decode_reduce(self, dtype: DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
-        status = _native.decode_reduce(self._number, dtype.code, op, body, nbytes, accumulator, count)
-        self._check(status, dtype, nbytes, count)
+        found = _native.decode_reduce(self._number, dtype.code, op, body, nbytes, accumulator, count)
+        status.check(found, dtype, nbytes, count)
 
     def pack_encode(self, dtype: DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
-        _check_divisor(divisor)
+        base.check_divisor(divisor)
         return _native.pack_encode(self._number, dtype.code, accumulator, count, divisor, target, body)
 
     def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
@@ -63,15 +54,5 @@ class NativeCodec:
         _native.accumulate(self._number, dtype.code, op, source, accumulator, count)
 
     def pack(self, dtype: DType, accumulator: int, target: int, count: int, divisor: int) -> None:
-        _check_divisor(divisor)
+        base.check_divisor(divisor)
         _native.pack(self._number, dtype.code, accumulator, target, count, divisor)
-
-    @staticmethod
-    def _check(status: int, dtype: DType, nbytes: int, count: int) -> None:
-        if status != _OK:
-            raise CorruptPayloadError(_REASONS[status].format(dtype=dtype.name, nbytes=nbytes, count=count))
-
-
-def _check_divisor(divisor: int) -> None:
-    if divisor < 1:
-        raise ArgumentError(f"divisor is {divisor}; expected 1 or more")

@@ -1,0 +1,478 @@
+// Decode bodies, of which nothing is trusted: a thread block for each tile of 64 blocks, and a warp for a block at a time.
+//
+// A tile's parts stand between the ends of the tile before and its own, if all sizes in its directory entries add up to
+// these and the ends are inside the regions; nothing of it is read before that is known. A block's codes are read no
+// further than the size in its entry goes. What is wrong becomes a part's status; what is right may still be written.
+
+#include "parts.cuh"
+#include "reduce.cuh"
+
+struct DecodePart {
+    const u8* body;
+    u64 nbytes;
+    u8* target;  // values, or accumulator elements
+    u64 count;
+    u64 first_work;
+};
+
+struct BlockPlace {
+    u8 code;
+    u8 base;
+    u8 mask;
+    u32 static_offset;  // within the tile's parts
+    u32 variable_offset;
+};
+
+struct DecodeShared {
+    alignas(16) Word values[WARPS][D::IS_FLOAT ? BLOCK_COUNT : 1];  // those of a sparse block that are present
+    u8 exponent[WARPS][2][BLOCK_COUNT];  // of the values that reach levels 1 and 2
+    BlockPlace place[TILE_BLOCKS];
+    u64 static_start;
+    u64 variable_start;
+    u64 variable_region;
+    u32 status;
+};
+
+// What is done with decoded values.
+template <bool REDUCE>
+struct Output {
+    u8* target;
+    u64 op;
+
+    // A lane's values of a block, whose first value has that number.
+    __device__ __forceinline__ void put(u64 first, const LaneValues& values) const {
+        if constexpr (REDUCE) {
+            u8* const block = target + first * ACCUMULATOR_ITEMSIZE;
+            LaneAccumulators accumulators;
+            if (op != SET) accumulators.load(block);
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) {
+                const Accumulator value = Element::widen(values.value(i));
+                accumulators.set(i, op == SET ? value : combine(op, accumulators.value(i), value));
+            }
+            accumulators.store(block);
+        } else {
+            values.store(target + first * ITEMSIZE);
+        }
+    }
+
+    __device__ __forceinline__ void put_one(u64 number, Word value) const {
+        if constexpr (REDUCE) {
+            combine_value(op, value, target, number);
+        } else {
+            store_value(target + number * ITEMSIZE, value);
+        }
+    }
+};
+
+constexpr u32 DOES_NOT_FIT = ~0u;
+
+__device__ __forceinline__ u32 bit_at(const u8* bits, u32 i) { return bits[i / 8] >> (i % 8) & 1; }
+
+template <class F>
+struct FloatDecoder {
+    // What codes 0, 1 and 2 of a level stand for, a byte each.
+    __device__ static constexpr u32 offsets_of(u32 table, u32 level) {
+        constexpr int offsets[TABLES][2][3] = {
+            {{1, -3, -4}, {-5, -6, -7}}, {{-3, -4, -5}, {1, -6, -7}}, {{1, 2, -3}, {-4, -5, -6}}};
+        u32 packed = 0;
+        for (u32 code = 0; code < 3; ++code) packed |= u32(offsets[table][level][code] & 255) << (8 * code);
+        return packed;
+    }
+
+    __device__ static __forceinline__ u32 offsets(u32 table, u32 level) {
+        constexpr u32 skewed[2] = {offsets_of(SKEWED, 0), offsets_of(SKEWED, 1)};
+        constexpr u32 falling[2] = {offsets_of(FALLING, 0), offsets_of(FALLING, 1)};
+        constexpr u32 symmetric[2] = {offsets_of(SYMMETRIC, 0), offsets_of(SYMMETRIC, 1)};
+        if (level == 0) return table == SKEWED ? skewed[0] : table == FALLING ? falling[0] : symmetric[0];
+        return table == SKEWED ? skewed[1] : table == FALLING ? falling[1] : symmetric[1];
+    }
+
+    // A level's codes: of each row of 32 the lane's code, two bits from 2 * row on.
+    struct Codes {
+        u32 packed;
+        u32 deeper;  // how many codes of all lanes are DEEPER
+
+        __device__ __forceinline__ u32 of_row(u32 row) const { return packed >> (2 * row) & 3; }
+    };
+
+    __device__ static __forceinline__ Codes read_rows(const u8* rows, u32 count) {
+        Codes codes = {0, 0};
+        for (u32 start = 0; start < count; start += LANES) {
+            const u32 some = smaller(count - start, LANES);
+            const u8* const row = rows + start / 4;
+            u32 code = 0;
+            if (lane_index() < some) code = bit_at(row, lane_index()) | bit_at(row, some + lane_index()) << 1;
+            codes.packed |= code << (start / 16);
+            codes.deeper += __popc(__ballot_sync(FULL_WARP, code == DEEPER));
+        }
+        return codes;
+    }
+
+    // Store the exponents of a level's values in order; those of DEEPER codes are taken from the next level's.
+    __device__ static __forceinline__ void read_exponents(Codes codes, u32 count, u32 base, u32 offsets, const u8* next,
+                                                          u8* exponent) {
+        for (u32 start = 0; start < count; start += LANES) {
+            const bool inside = start + lane_index() < count;
+            const u32 code = inside ? codes.of_row(start / LANES) : 0;
+            const u32 deeper = __ballot_sync(FULL_WARP, code == DEEPER);
+            u32 one = base + (offsets >> (8 * code));
+            if (code == DEEPER) one = next[__popc(deeper & lanes_below())];
+            if (inside) exponent[start + lane_index()] = u8(one);
+            next += __popc(deeper);
+        }
+        __syncwarp();
+    }
+
+    // Read the levels after level 0, at most room bytes, and store the exponents of the values that reach level 1.
+    // Return what they take.
+    __device__ static __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base,
+                                                             u8 (&exponent)[2][BLOCK_COUNT]) {
+        const u32 level_2 = rows_nbytes(count_1);
+        if (level_2 > room) return DOES_NOT_FIT;
+        const Codes codes_1 = read_rows(levels, count_1);
+        const u32 escapes = level_2 + rows_nbytes(codes_1.deeper);
+        if (escapes > room) return DOES_NOT_FIT;
+        const Codes codes_2 = read_rows(levels + level_2, codes_1.deeper);
+        if (escapes + codes_2.deeper > room) return DOES_NOT_FIT;
+        read_exponents(codes_2, codes_1.deeper, base, offsets(table, 1), levels + escapes, exponent[1]);
+        read_exponents(codes_1, count_1, base, offsets(table, 0), exponent[1], exponent[0]);
+        return escapes + codes_2.deeper;
+    }
+
+    __device__ static __forceinline__ u32 read_origin(const u8* variable_part) {
+        return F::ORIGIN_NBYTES ? u32(load_bytes<2>(variable_part)) : 0;
+    }
+
+    __device__ static __forceinline__ u32 field_of(u32 exponent, u32 origin) {
+        return F::ORIGIN_NBYTES && exponent == 0 ? 0 : exponent + origin;
+    }
+
+    // Read the lane's part of bit planes; the bits come from bit 0 on.
+    __device__ static __forceinline__ void read_bit_planes(const u8* planes, u32 bits, u32 (&packed)[2]) {
+        packed[0] = 0;
+        packed[1] = 0;
+        for (u32 bit = 0; bit < bits; ++bit) {
+            const u32 plane = planes[bit * BIT_PLANE_NBYTES + lane_index()];
+            packed[0] |= spread_bits(plane) << bit;
+            packed[1] |= spread_bits(plane >> 4) << bit;
+        }
+    }
+
+    // Decode a coded block; return whether its codes take the size that the entry tells.
+    __device__ static __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
+                                                        const u8* variable_part, u8 (&exponents)[2][BLOCK_COUNT],
+                                                        LaneValues& values) {
+        const u32 nbytes = coded_variable_nbytes(place.code);
+        if (nbytes < F::ORIGIN_NBYTES) return false;
+        const u32 origin = read_origin(variable_part);
+        const u32 first = static_part[F::REST_NBYTES + lane_index()];
+        const u32 second = static_part[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()];
+        const u32 deeper = first & second;
+        const u32 own = __popc(deeper);
+        const u32 end = inclusive_scan(own);
+        const u32 count_1 = __shfl_sync(FULL_WARP, end, LANES - 1);
+        const u32 base = place.base;
+        const u32 taken = read_deeper_levels(variable_part + F::ORIGIN_NBYTES, nbytes - F::ORIGIN_NBYTES, count_1,
+                                             place.code >> TABLE_SHIFT, base, exponents);
+        if (taken == DOES_NOT_FIT || (F::ORIGIN_NBYTES + taken + 1) / 2 * 2 != nbytes) return false;
+
+        u32 exponent[2];
+        const u8* next = exponents[0] + end - own;
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            const u32 below = spread_bits(first >> (4 * half)) + 2 * spread_bits(second >> (4 * half));
+            exponent[half] = bytes_minus(base * EVERY_BYTE, below);
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) {
+                if (deeper >> (4 * half + i) & 1) {
+                    exponent[half] = (exponent[half] & ~(255u << (8 * i))) | u32(*next++) << (8 * i);
+                }
+            }
+        }
+        u32 rest[2];
+        if constexpr (F::REST_BITS == 8) {
+            load_words(static_part + 8 * lane_index(), rest);
+        } else {
+            read_bit_planes(static_part, F::REST_BITS, rest);
+        }
+        join(exponent, rest, origin, place.mask, static_part + F::CODED_STATIC_NBYTES, values);
+        return true;
+    }
+
+    // Put a lane's values together, with the low planes that the mask tells.
+    __device__ static __forceinline__ void join(const u32 (&exponent)[2], const u32 (&rest)[2], u32 origin, u32 mask,
+                                                const u8* planes, LaneValues& values) {
+        if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
+            // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) {
+                const u32 rotated = __byte_perm(rest[i / 2], exponent[i / 2], i % 2 ? 0x7362 : 0x5140);
+                values.word[i] = (rotated >> 1 & 0x7FFF7FFF) | (rotated << 15 & 0x80008000);
+            }
+        } else {
+            Word word[LANE_COUNT];
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) {
+                word[i] = Parts<F>::join(field_of(byte_at(exponent, i), origin), byte_at(rest, i), 0);
+            }
+#pragma unroll
+            for (u32 plane = 0; plane < F::LOW_BYTES; ++plane) {
+                if (!(mask >> plane & 1)) continue;
+                u32 packed[2];
+                load_words(planes + 8 * lane_index(), packed);
+#pragma unroll
+                for (u32 i = 0; i < LANE_COUNT; ++i) word[i] |= Word(Word(byte_at(packed, i)) << (8 * plane));
+                planes += BYTE_PLANE_NBYTES;
+            }
+#pragma unroll
+            for (u32 group = 0; group < F::GROUPS; ++group) {
+                if (!(mask >> (F::LOW_BYTES + group) & 1)) continue;
+                u32 packed[2];
+                read_bit_planes(planes, F::GROUP_BITS, packed);
+#pragma unroll
+                for (u32 i = 0; i < LANE_COUNT; ++i) {
+                    word[i] |= Word(Word(byte_at(packed, i)) << (8 * F::LOW_BYTES + group * F::GROUP_BITS));
+                }
+                planes += F::GROUP_BITS * BIT_PLANE_NBYTES;
+            }
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) values.set(i, word[i]);
+        }
+    }
+
+    // Decode a sparse block; return whether its codes take the size that the entry tells.
+    __device__ static __forceinline__ bool decode_sparse(const BlockPlace& place, const u8* part,
+                                                         u8 (&exponents)[2][BLOCK_COUNT], Word* compact,
+                                                         LaneValues& values) {
+        constexpr u32 HEAD_NBYTES = F::ORIGIN_NBYTES + 1 + BIT_PLANE_NBYTES;
+        const u32 nbytes = place.base * ITEMSIZE;
+        if (nbytes < HEAD_NBYTES) return false;
+        const u32 origin = read_origin(part);
+        const u32 base = part[F::ORIGIN_NBYTES];
+        const u32 present = part[F::ORIGIN_NBYTES + 1 + lane_index()];
+        const u32 end = inclusive_scan(u32(__popc(present)));
+        const u32 count = __shfl_sync(FULL_WARP, end, LANES - 1);
+        const u32 level_0 = HEAD_NBYTES + rest_nbytes(count);
+        const u32 level_1 = level_0 + rows_nbytes(count);
+        if (level_1 > nbytes) return false;
+        const Codes codes = read_rows(part + level_0, count);
+        const u32 taken = read_deeper_levels(part + level_1, nbytes - level_1, codes.deeper, place.code - CODE_SPARSE,
+                                             base, exponents);
+        if (taken == DOES_NOT_FIT) return false;
+        const u32 low = level_1 + taken;
+        if ((low + low_nbytes(place.mask, count) + ITEMSIZE - 1) / ITEMSIZE * ITEMSIZE != nbytes) return false;
+
+        const u32 plane_nbytes = (count + 7) / 8;
+        const u8* next = exponents[0];
+        for (u32 start = 0; start < count; start += LANES) {
+            const u32 i = start + lane_index();
+            const bool inside = i < count;
+            const u32 code = inside ? codes.of_row(start / LANES) : 0;
+            const u32 deeper = __ballot_sync(FULL_WARP, code == DEEPER);
+            if (inside) {
+                const u32 exponent = code == DEEPER ? next[__popc(deeper & lanes_below())] : base - code & 255;
+                u32 rest = 0;
+                if constexpr (F::REST_BITS == 8) {
+                    rest = part[HEAD_NBYTES + i];
+                } else {
+#pragma unroll
+                    for (u32 bit = 0; bit < F::REST_BITS; ++bit) {
+                        rest |= bit_at(part + HEAD_NBYTES + bit * plane_nbytes, i) << bit;
+                    }
+                }
+                compact[i] = Parts<F>::join(field_of(exponent, origin), rest, read_low(part + low, place.mask, count, i));
+            }
+            next += __popc(deeper);
+        }
+        __syncwarp();
+        u32 from = end - __popc(present);
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) values.set(i, present >> i & 1 ? compact[from++] : Word(0));
+        __syncwarp();
+        return true;
+    }
+
+    // The low bits of a sparse block's value i of those that are present.
+    __device__ static __forceinline__ Word read_low(const u8* planes, u32 mask, u32 count, u32 i) {
+        Word low = 0;
+#pragma unroll
+        for (u32 plane = 0; plane < F::LOW_BYTES; ++plane) {
+            if (!(mask >> plane & 1)) continue;
+            low |= Word(Word(planes[i]) << (8 * plane));
+            planes += count;
+        }
+#pragma unroll
+        for (u32 group = 0; group < F::GROUPS; ++group) {
+            if (!(mask >> (F::LOW_BYTES + group) & 1)) continue;
+#pragma unroll
+            for (u32 bit = 0; bit < F::GROUP_BITS; ++bit) {
+                low |= Word(Word(bit_at(planes, i)) << (8 * F::LOW_BYTES + group * F::GROUP_BITS + bit));
+                planes += (count + 7) / 8;
+            }
+        }
+        return low;
+    }
+};
+
+// Check the sizes of a body.
+__device__ __forceinline__ u32 find_regions(const DecodePart& part, const Layout& layout, u64& static_nbytes,
+                                            u64& variable_nbytes) {
+    static_nbytes = 0;
+    variable_nbytes = 0;
+    if (part.nbytes < layout.static_offset) return ENDS_IN_DIRECTORY;
+    if (layout.tiles) {
+        const u8* const last_tile_ends = part.body + (layout.tiles - 1) * TILE_ENTRY_NBYTES;
+        static_nbytes = load_bytes<8>(last_tile_ends);
+        variable_nbytes = load_bytes<8>(last_tile_ends + 8);
+    }
+    u64 remaining = part.nbytes - layout.static_offset;  // subtractions, because sums of hostile sizes may wrap
+    if (static_nbytes > remaining) return WRONG_SIZE;
+    remaining -= static_nbytes;
+    if (variable_nbytes > remaining) return WRONG_SIZE;
+    return remaining - variable_nbytes == layout.tail_count * ITEMSIZE ? OK : WRONG_SIZE;
+}
+
+// Find and check where a tile's parts are, and what is wrong; one warp.
+__device__ __forceinline__ void find_tile(const DecodePart& part, const Layout& layout, u64 tile, DecodeShared& shared) {
+    u64 static_nbytes;
+    u64 variable_nbytes;
+    u32 status = find_regions(part, layout, static_nbytes, variable_nbytes);
+    const u32 blocks = layout.tiles ? layout.blocks_in_tile(tile) : 0;
+    u64 static_start = 0;
+    u64 variable_start = 0;
+    if (status == OK && blocks) {
+        const u8* const entries = part.body + layout.directory_offset + tile * TILE_BLOCKS;
+        u32 static_sizes[2];
+        u32 variable_sizes[2];
+        bool valid = true;
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+            const u32 block = 2 * lane_index() + i;
+            Entry entry = {CODE_ZERO, 0, 0};
+            if (block < blocks) {
+                entry.code = entries[block];
+                if constexpr (D::IS_FLOAT) entry.base = entries[layout.blocks + block];
+                if constexpr (D::LOW_PLANES > 0) entry.mask = entries[2 * layout.blocks + block];
+                shared.place[block] = {u8(entry.code), u8(entry.base), u8(entry.mask), 0, 0};
+            }
+            valid &= is_valid(entry);
+            static_sizes[i] = static_nbytes_of(entry);
+            variable_sizes[i] = variable_nbytes_of(entry);
+        }
+        const u32 static_end = inclusive_scan(static_sizes[0] + static_sizes[1]);
+        const u32 variable_end = inclusive_scan(variable_sizes[0] + variable_sizes[1]);
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+            const u32 block = 2 * lane_index() + i;
+            if (block >= blocks) continue;
+            shared.place[block].static_offset = static_end - static_sizes[1] - (i ? 0 : static_sizes[0]);
+            shared.place[block].variable_offset = variable_end - variable_sizes[1] - (i ? 0 : variable_sizes[0]);
+        }
+        const u32 static_total = __shfl_sync(FULL_WARP, static_end, LANES - 1);
+        const u32 variable_total = __shfl_sync(FULL_WARP, variable_end, LANES - 1);
+        const u8* const ends = part.body + tile * TILE_ENTRY_NBYTES;
+        if (tile) {
+            static_start = load_bytes<8>(ends - 16);
+            variable_start = load_bytes<8>(ends - 8);
+        }
+        // Starts inside the regions, so that the sums do not wrap.
+        const bool as_told = static_start <= static_nbytes && variable_start <= variable_nbytes &&
+                             static_start + static_total == load_bytes<8>(ends) &&
+                             variable_start + variable_total == load_bytes<8>(ends + 8) &&
+                             static_start + static_total <= static_nbytes &&
+                             variable_start + variable_total <= variable_nbytes;
+        if (!__all_sync(FULL_WARP, valid)) {
+            status = BAD_ENTRY;
+        } else if (!as_told) {
+            status = WRONG_TILE_END;
+        }
+    }
+    if (lane_index() == 0) {
+        shared.status = status;
+        shared.static_start = layout.static_offset + static_start;
+        shared.variable_start = layout.static_offset + static_nbytes + variable_start;
+    }
+}
+
+// Decode a block; return whether its codes take the size that its entry tells. One warp.
+__device__ __forceinline__ bool decode_block(const BlockPlace& place, const u8* static_part, const u8* variable_part,
+                                             DecodeShared& shared, LaneValues& values) {
+    if (place.code == CODE_RAW) {
+        // In some lane the values of a float64 are from both parts.
+        if constexpr (D::FULL_STATIC_NBYTES % LANE_NBYTES == 0) {
+            const bool in_static = lane_index() * LANE_NBYTES < D::FULL_STATIC_NBYTES;
+            values.load(in_static ? static_part : variable_part - D::FULL_STATIC_NBYTES);
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) {
+                const u32 offset = lane_index() * LANE_NBYTES + i * ITEMSIZE;
+                const bool in_static = offset < D::FULL_STATIC_NBYTES;
+                values.set(i, load_value((in_static ? static_part : variable_part - D::FULL_STATIC_NBYTES) + offset));
+            }
+        }
+        return true;
+    }
+    if (place.code == CODE_ZERO || place.code == CODE_CONSTANT) {
+        const Word value = place.code == CODE_ZERO ? Word(0) : load_value(variable_part);
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) values.set(i, value);
+        return true;
+    }
+    if constexpr (D::IS_FLOAT) {
+        if (is_sparse(place.code)) {
+            return FloatDecoder<D>::decode_sparse(place, variable_part, shared.exponent[warp_index()],
+                                                  shared.values[warp_index()], values);
+        }
+        return FloatDecoder<D>::decode_coded(place, static_part, variable_part, shared.exponent[warp_index()], values);
+    }
+    return false;
+}
+
+template <bool REDUCE>
+__device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePart* parts, u64 part_count,
+                                            u64* statuses, u64 op) {
+    const u64 work = blockIdx.x;
+    const u64 number = part_of(parts, part_count, work);
+    const DecodePart part = parts[number];
+    const Layout layout(part.count);
+    const u64 tile = work - part.first_work;
+    const Output<REDUCE> output = {part.target, op};
+    if (warp_index() == 0) find_tile(part, layout, tile, shared);
+    __syncthreads();
+    if (shared.status != OK) {
+        if (threadIdx.x == 0) atomicMax(statuses + number, u64(shared.status));
+        return;
+    }
+    const u32 blocks = layout.tiles ? layout.blocks_in_tile(tile) : 0;
+    for (u32 block = warp_index(); block < blocks; block += WARPS) {
+        const BlockPlace place = shared.place[block];
+        LaneValues values;
+        const bool right = decode_block(place, part.body + shared.static_start + place.static_offset,
+                                        part.body + shared.variable_start + place.variable_offset, shared, values);
+        if (right) {
+            output.put((tile * TILE_BLOCKS + block) * BLOCK_COUNT, values);
+        } else if (lane_index() == 0) {
+            atomicMax(statuses + number, u64(WRONG_BLOCK_SIZE));
+        }
+        __syncwarp();
+    }
+    if (tile + 1 >= layout.tiles) {
+        const u8* const tail = part.body + part.nbytes - layout.tail_count * ITEMSIZE;
+        for (u32 i = threadIdx.x; i < layout.tail_count; i += THREADS) {
+            output.put_one(layout.blocks * BLOCK_COUNT + i, load_value(tail + i * ITEMSIZE));
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    decode_tiles(const DecodePart* parts, u64 part_count, u64* statuses) {
+    __shared__ DecodeShared shared;
+    decode_tile<false>(shared, parts, part_count, statuses, SET);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    decode_reduce_tiles(const DecodePart* parts, u64 part_count, u64* statuses, u64 op) {
+    __shared__ DecodeShared shared;
+    decode_tile<true>(shared, parts, part_count, statuses, op);
+}

@@ -1,0 +1,721 @@
+// Encode arrays into bodies: a thread block for each tile of 64 blocks, and a warp for a block at a time.
+//
+// encode_tiles reads the values once, eight consecutive ones a lane. It finds every block's directory entry and keeps
+// its codes in shared memory. When the sizes of a tile are known, a look-back over the earlier tiles tells where its
+// parts stand, as in Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back" (NVR-2016-002):
+// the bytes do not depend on the order in which thread blocks run. Static parts then go to their final place. Variable
+// parts go to a scratch region, because they stand behind all static parts, whose total is not known before the end.
+// finish_bodies moves them, and copies the values if the body would not be smaller.
+
+#include "parts.cuh"
+#include "reduce.cuh"
+
+struct EncodePart {
+    u8* values;  // only encode_packed_tiles writes to them
+    u64 count;
+    u8* body;
+    u64 first_work;
+    u8* variable;           // scratch for the variable region, aligned as the body is to 16 bytes
+    const u8* accumulator;  // of encode_packed_tiles
+};
+
+// What the thread blocks of other tiles may know of a tile.
+struct TileState {
+    u64 static_end;      // of all blocks of the part up to the tile's last
+    u64 variable_end;
+    u32 static_nbytes;   // of the tile's blocks
+    u32 variable_nbytes;
+    u32 known;
+    u32 unused;
+};
+enum Known : u32 { NOTHING, OWN_SIZES, ENDS };
+
+struct TileOffsets {
+    u64 static_start;
+    u64 variable_start;
+};
+
+// Find where a tile's parts start, and tell the others; one warp.
+__device__ __forceinline__ TileOffsets look_back(TileState* states, u64 first_work, u64 work, u32 static_nbytes,
+                                                 u32 variable_nbytes) {
+    TileState& own = states[work];
+    if (work > first_work && lane_index() == 0) {
+        own.static_nbytes = static_nbytes;
+        own.variable_nbytes = variable_nbytes;
+        store_release(&own.known, OWN_SIZES);
+    }
+    TileOffsets start = {0, 0};
+    for (u64 end = work; end > first_work;) {
+        // The nearest tile is lane 0's. Tiles of an earlier part count as ends at zero.
+        const bool exists = end - first_work > lane_index();
+        const TileState* const state = states + (exists ? end - 1 - lane_index() : first_work);
+        u32 known;
+        do {
+            known = exists ? load_acquire(&state->known) : u32(ENDS);
+        } while (__any_sync(FULL_WARP, known == NOTHING));
+        const u32 with_ends = __ballot_sync(FULL_WARP, known == ENDS);
+        const u32 last_lane = with_ends ? __ffs(with_ends) - 1 : LANES - 1;
+        u64 static_part = 0;
+        u64 variable_part = 0;
+        if (exists && lane_index() <= last_lane) {
+            const volatile TileState* const seen = state;
+            static_part = known == ENDS ? seen->static_end : seen->static_nbytes;
+            variable_part = known == ENDS ? seen->variable_end : seen->variable_nbytes;
+        }
+        start.static_start += warp_sum(static_part);
+        start.variable_start += warp_sum(variable_part);
+        if (with_ends) break;
+        end -= LANES;
+    }
+    if (lane_index() == 0) {
+        own.static_end = start.static_start + static_nbytes;
+        own.variable_end = start.variable_start + variable_nbytes;
+        store_release(&own.known, ENDS);
+    }
+    return start;
+}
+
+// Write the first nbytes of a word, which are not more than eight, with one lane each.
+__device__ __forceinline__ void write_word(u8* out, u64 word, u32 nbytes) {
+    if (lane_index() < nbytes) out[lane_index()] = u8(word >> (8 * lane_index()));
+}
+
+// Write a row of codes, of which first and second hold one bit for each; see wire.py.
+__device__ __forceinline__ void write_row(u8* out, u32 first, u32 second, u32 count) {
+    write_word(out, first | u64(second) << count, rows_nbytes(count));
+}
+
+// What is known of a block before its parts are written.
+struct BlockPlan {
+    u8 code;
+    u8 base;
+    u8 mask;
+    u8 block_base;  // of coded and sparse blocks
+    u16 origin;
+    u16 present;  // how many values are, of a sparse block
+    u32 static_offset;    // within the tile's parts
+    u32 variable_offset;
+};
+
+constexpr u32 HEAD_NBYTES = D::IS_FLOAT ? BLOCK_COUNT + 2 * BIT_PLANE_NBYTES : 16;
+constexpr u32 SLOT_NBYTES = D::IS_FLOAT ? 128 : 16;
+
+struct EncodeShared {
+    alignas(16) u8 head[TILE_BLOCKS][HEAD_NBYTES];  // rests and level 0 of coded blocks
+    alignas(16) u8 slot[TILE_BLOCKS][SLOT_NBYTES];  // variable parts of coded blocks
+    BlockPlan plan[TILE_BLOCKS];
+    u8 reached[WARPS][2][BLOCK_COUNT];  // exponents of the values that reach levels 1 and 2
+    u8 position[WARPS][BLOCK_COUNT];    // of a sparse block's values
+    TileOffsets start;
+    u64 work;
+    u32 ticket;
+};
+
+template <class F>
+struct FloatEncoder {
+    // The exponents of a lane's values and how many of their bits there are.
+    struct Exponents {
+        u32 packed[2];
+        u32 rest[2];
+    };
+
+    // The codes of levels 1 and 2 by the distance of an exponent below the base, plus two: a nibble each.
+    __device__ static constexpr u64 deeper_codes(u32 table) {
+        constexpr int offsets[TABLES][2][3] = {
+            {{1, -3, -4}, {-5, -6, -7}}, {{-3, -4, -5}, {1, -6, -7}}, {{1, 2, -3}, {-4, -5, -6}}};
+        u64 codes = ~u64(0);
+        for (int level = 0; level < 2; ++level) {
+            for (int code = 0; code < 3; ++code) {
+                const int shift = 4 * (2 - offsets[table][level][code]);
+                const u64 nibble = level == 0 ? code : DEEPER | code << 2;
+                codes = (codes & ~(u64(15) << shift)) | nibble << shift;
+            }
+        }
+        return codes;
+    }
+
+    __device__ static __forceinline__ u32 deeper_code(u32 table, u32 base, u32 exponent) {
+        constexpr u64 skewed = deeper_codes(SKEWED);
+        constexpr u64 falling = deeper_codes(FALLING);
+        constexpr u64 symmetric = deeper_codes(SYMMETRIC);
+        const u64 codes = table == SKEWED ? skewed : table == FALLING ? falling : symmetric;
+        const u32 distance = (base + 2 - exponent) & 255;
+        return distance < 16 ? u32(codes >> (4 * distance)) & 15 : 15;
+    }
+
+    // Split a lane's values; origin is of float64.
+    __device__ static __forceinline__ void split(const LaneValues& values, u32 origin, Exponents& split) {
+        if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
+            // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
+            u32 rotated[4];
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) {
+                rotated[i] = (values.word[i] << 1 & 0xFFFEFFFE) | (values.word[i] >> 15 & 0x00010001);
+            }
+#pragma unroll
+            for (u32 half = 0; half < 2; ++half) {
+                split.packed[half] = __byte_perm(rotated[2 * half], rotated[2 * half + 1], 0x7531);
+                split.rest[half] = __byte_perm(rotated[2 * half], rotated[2 * half + 1], 0x6420);
+            }
+        } else {
+#pragma unroll
+            for (u32 half = 0; half < 2; ++half) {
+                split.packed[half] = 0;
+                split.rest[half] = 0;
+#pragma unroll
+                for (u32 i = 0; i < 4; ++i) {
+                    const Word value = values.value(4 * half + i);
+                    split.packed[half] |= exponent_of(value, origin) << (8 * i);
+                    split.rest[half] |= Parts<F>::rest(value) << (8 * i);
+                }
+            }
+        }
+    }
+
+    __device__ static __forceinline__ u32 exponent_of(Word value, u32 origin) {
+        const u32 field = Parts<F>::field(value);
+        return F::ORIGIN_NBYTES && field == 0 ? 0 : field - origin;
+    }
+
+    // Find a float64 block's origin; return whether the exponents are too far apart for it.
+    __device__ static __forceinline__ bool find_origin(const LaneValues& values, u32& origin) {
+        u32 greatest = 0;
+        u32 least = ~0u;  // of those that are not zero, less one
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) {
+            const u32 field = Parts<F>::field(values.value(i));
+            greatest = field > greatest ? field : greatest;
+            least = field - 1 < least ? field - 1 : least;
+        }
+        greatest = __reduce_max_sync(FULL_WARP, greatest);
+        least = __reduce_min_sync(FULL_WARP, least);
+        origin = greatest > 255 ? greatest - 255 : 0;
+        return least != ~0u && least + 1 <= origin;
+    }
+
+    // As choose_base's first guess in reference.py.
+    __device__ static __forceinline__ u32 guess_base(const u32 (&exponent)[2], u32 normal) {
+        u32 greatest = 0;
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) {
+            const u32 one = byte_at(exponent, i);
+            greatest = one > greatest ? one : greatest;
+        }
+        greatest = __reduce_max_sync(FULL_WARP, greatest);
+        const u32 total = __reduce_add_sync(FULL_WARP, __dp4a(exponent[0], EVERY_BYTE, __dp4a(exponent[1], EVERY_BYTE, 0u)));
+        const u32 weighted = 2 * total + (2 * greatest + 3) * normal;
+        if (normal == BLOCK_COUNT) return weighted / (4 * BLOCK_COUNT);
+        return normal ? weighted / (4 * normal) : 0;
+    }
+
+    __device__ static __forceinline__ int occurrences(const u32 (&exponent)[2], u32 wanted) {
+        const u32 all = (wanted & 255) * EVERY_BYTE;
+        return __popc(bytes_equal(exponent[0], all)) + __popc(bytes_equal(exponent[1], all));
+    }
+
+    // Sum two small signed numbers over all lanes.
+    __device__ static __forceinline__ void sum_two(int& a, int& b) {
+        const u32 sum = __reduce_add_sync(FULL_WARP, u32(a * 65536 + b));
+        b = int(sum << 16) >> 16;
+        a = int(sum - u32(b)) >> 16;
+    }
+
+    // As its refinement.
+    __device__ static __forceinline__ u32 refine_base(const u32 (&exponent)[2], u32 guess) {
+        int down = occurrences(exponent, guess - 3) - occurrences(exponent, guess);
+        int up = occurrences(exponent, guess + 1) - occurrences(exponent, guess - 2);
+        sum_two(down, up);
+        return (down > 0 ? guess - 1 : up > 0 ? guess + 1 : guess) & 255;
+    }
+
+    // As in reference.py.
+    __device__ static __forceinline__ u32 choose_table(const u32 (&exponent)[2], u32 base) {
+        int symmetric = 5 * occurrences(exponent, base + 2) - occurrences(exponent, base - 4) -
+                        4 * occurrences(exponent, base - 7);
+        int falling = occurrences(exponent, base - 5) - occurrences(exponent, base + 1);
+        sum_two(symmetric, falling);
+        return symmetric > 0 ? SYMMETRIC : falling > 0 ? FALLING : SKEWED;
+    }
+
+    struct Level0 {
+        u32 first;   // of a lane's values, the codes' first bits
+        u32 second;
+    };
+
+    __device__ static __forceinline__ Level0 encode_level_0(const u32 (&exponent)[2], u32 base) {
+        u32 first[2];
+        u32 second[2];
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            const u32 below = bytes_minus(base * EVERY_BYTE, exponent[half]);
+            const u32 four_or_more = nonzero_bytes(below & 0xFCFCFCFC) >> 7;
+            first[half] = (below | four_or_more) & EVERY_BYTE;
+            second[half] = (below >> 1 | four_or_more) & EVERY_BYTE;
+        }
+        return {gather_bits(first[0], first[1]), gather_bits(second[0], second[1])};
+    }
+
+    // Put together the exponents of the values that reach level 1; return how many they are.
+    __device__ static __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper, u8* reached) {
+        const u32 own = __popc(deeper);
+        const u32 end = inclusive_scan(own);
+        u8* out = reached + end - own;
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) {
+            if (deeper >> i & 1) *out++ = u8(byte_at(exponent, i));
+        }
+        __syncwarp();
+        return __shfl_sync(FULL_WARP, end, LANES - 1);
+    }
+
+    struct Deeper {
+        u32 count_2;    // values that reach level 2
+        u32 escapes;
+
+        __device__ __forceinline__ u32 nbytes(u32 count_1) const {
+            return rows_nbytes(count_1) + rows_nbytes(count_2) + escapes;
+        }
+    };
+
+    // Code level 1 in rows at out, or nowhere if that is null; put together the exponents that reach level 2.
+    __device__ static __forceinline__ Deeper encode_level_1(const u8* reached_1, u32 count_1, u32 table, u32 base,
+                                                            u8* reached_2, u8* out) {
+        Deeper deeper = {0, 0};
+        for (u32 start = 0; start < count_1; start += LANES) {
+            const u32 count = smaller(count_1 - start, LANES);
+            const bool inside = lane_index() < count;
+            const u32 exponent = inside ? reached_1[start + lane_index()] : 0;
+            const u32 code = inside ? deeper_code(table, base, exponent) : 0;
+            const u32 first = __ballot_sync(FULL_WARP, code & 1);
+            const u32 second = __ballot_sync(FULL_WARP, code & 2);
+            const u32 goes_on = first & second;
+            if (out) write_row(out + start / 4, first, second, count);
+            if (goes_on >> lane_index() & 1) {
+                reached_2[deeper.count_2 + __popc(goes_on & lanes_below())] = u8(exponent);
+            }
+            deeper.count_2 += __popc(goes_on);
+            deeper.escapes += __popc(__ballot_sync(FULL_WARP, code == 15));
+        }
+        __syncwarp();
+        return deeper;
+    }
+
+    // Code level 2 in rows at out, and the escapes behind them.
+    __device__ static __forceinline__ void encode_level_2(const u8* reached_2, u32 count_2, u32 table, u32 base,
+                                                          u8* out) {
+        u8* escapes = out + rows_nbytes(count_2);
+        for (u32 start = 0; start < count_2; start += LANES) {
+            const u32 count = smaller(count_2 - start, LANES);
+            const bool inside = lane_index() < count;
+            const u32 exponent = inside ? reached_2[start + lane_index()] : 0;
+            const u32 code = inside ? deeper_code(table, base, exponent) : 0;
+            const u32 first = __ballot_sync(FULL_WARP, code & 4);
+            const u32 second = __ballot_sync(FULL_WARP, code & 8);
+            const u32 escaping = first & second;
+            write_row(out + start / 4, first, second, count);
+            if (escaping >> lane_index() & 1) escapes[__popc(escaping & lanes_below())] = u8(exponent);
+            escapes += __popc(escaping);
+        }
+    }
+
+    // Write the lane's part of the planes that hold the rests.
+    __device__ static __forceinline__ void write_rest(const u32 (&rest)[2], u8* planes) {
+        if constexpr (F::REST_BITS == 8) {
+            *reinterpret_cast<uint2*>(planes + 8 * lane_index()) = make_uint2(rest[0], rest[1]);
+        } else {
+#pragma unroll
+            for (u32 bit = 0; bit < F::REST_BITS; ++bit) {
+                const u32 plane = gather_bits(rest[0] >> bit & EVERY_BYTE, rest[1] >> bit & EVERY_BYTE);
+                planes[bit * BIT_PLANE_NBYTES + lane_index()] = u8(plane);
+            }
+        }
+    }
+
+    __device__ static __forceinline__ u32 find_low_planes(const LaneValues& values) {
+        if constexpr (F::LOW_PLANES > 0) {
+            u64 any = 0;
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) any |= Parts<F>::low(values.value(i));
+            u64 all = __reduce_or_sync(FULL_WARP, u32(any));
+            if constexpr (F::LOW_BITS > 32) all |= u64(__reduce_or_sync(FULL_WARP, u32(any >> 32))) << 32;
+            return low_planes_of(all);
+        }
+        return 0;
+    }
+
+    // Write the lane's part of the low planes that a mask keeps.
+    __device__ static __forceinline__ void write_low_planes(const LaneValues& values, u32 mask, u8* planes) {
+#pragma unroll
+        for (u32 plane = 0; plane < F::LOW_BYTES; ++plane) {
+            if (!(mask >> plane & 1)) continue;
+            u32 packed[2] = {0, 0};
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) {
+                packed[i / 4] |= u32(values.value(i) >> (8 * plane) & 255) << (8 * (i % 4));
+            }
+            store_words(planes + 8 * lane_index(), packed);
+            planes += BYTE_PLANE_NBYTES;
+        }
+#pragma unroll
+        for (u32 group = 0; group < F::GROUPS; ++group) {
+            if (!(mask >> (F::LOW_BYTES + group) & 1)) continue;
+            u32 packed[2] = {0, 0};
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) {
+                const u32 bits = u32(values.value(i) >> (8 * F::LOW_BYTES + group * F::GROUP_BITS));
+                packed[i / 4] |= (bits & ((1u << F::GROUP_BITS) - 1)) << (8 * (i % 4));
+            }
+#pragma unroll
+            for (u32 bit = 0; bit < F::GROUP_BITS; ++bit) {
+                const u32 bits = gather_bits(packed[0] >> bit & EVERY_BYTE, packed[1] >> bit & EVERY_BYTE);
+                planes[lane_index()] = u8(bits);
+                planes += BIT_PLANE_NBYTES;
+            }
+        }
+    }
+
+    // Make a plan for a block, whose values are not all equal, and write what does not depend on the plans of others.
+    __device__ static __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot,
+                                                      u8 (&reached)[2][BLOCK_COUNT], BlockPlan& plan) {
+        u32 origin = 0;
+        const bool far_apart = F::ORIGIN_NBYTES && find_origin(values, origin);
+        const u32 mask = find_low_planes(values);
+        Exponents parts;
+        split(values, origin, parts);
+        u32 (&exponent)[2] = parts.packed;
+
+        const u32 own_normal = __popc(nonzero_bytes(exponent[0])) + __popc(nonzero_bytes(exponent[1]));
+        const u32 normal = __reduce_add_sync(FULL_WARP, own_normal);
+        u32 absent[2] = {0, 0};  // 255 for each value that is zero, if the block is sparse
+        u32 present = BLOCK_COUNT;
+        if (BLOCK_COUNT - normal >= MIN_SPARSE_ZEROS) {
+            u32 zeros = 0;
+#pragma unroll
+            for (u32 i = 0; i < LANE_COUNT; ++i) {
+                if (values.value(i) == 0) {
+                    zeros += 1;
+                    absent[i / 4] |= 255u << (8 * (i % 4));
+                }
+            }
+            present = BLOCK_COUNT - __reduce_add_sync(FULL_WARP, zeros);
+        }
+        const bool sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
+
+        u32 base = guess_base(exponent, normal);
+        if (sparse) {
+            // What is not present shall count as none of the exponents around the base.
+            const u32 elsewhere = ((base + 128) & 255) * EVERY_BYTE;
+            exponent[0] = (exponent[0] & ~absent[0]) | (elsewhere & absent[0]);
+            exponent[1] = (exponent[1] & ~absent[1]) | (elsewhere & absent[1]);
+        }
+        base = refine_base(exponent, base);
+        const u32 table = choose_table(exponent, base);
+        Level0 codes = encode_level_0(exponent, base);
+        u32 deeper = codes.first & codes.second;
+        if (sparse) deeper &= ~gather_bits(absent[0] & EVERY_BYTE, absent[1] & EVERY_BYTE);
+        const u32 count_1 = collect(exponent, deeper, reached[0]);
+        u8* const rows = slot + F::ORIGIN_NBYTES;
+        const Deeper levels = encode_level_1(reached[0], count_1, table, base, reached[1], sparse ? nullptr : rows);
+
+        u32 nbytes = F::ORIGIN_NBYTES + levels.nbytes(count_1);
+        u32 most = smaller(MAX_CODED_VARIABLE_NBYTES, RAW_VARIABLE_NBYTES - 1);
+        u32 unit = 2;
+        if (sparse) {
+            nbytes += 1 + BIT_PLANE_NBYTES + rest_nbytes(present) + rows_nbytes(present) + low_nbytes(mask, present);
+            most = MAX_SPARSE_UNITS * ITEMSIZE;
+            unit = ITEMSIZE;
+        }
+        const u32 units = (nbytes + unit - 1) / unit;
+        Entry entry = {CODE_RAW, 0, ALL_LOW_PLANES};
+        if (!far_apart && units * unit <= most) {
+            if (sparse) {
+                entry = {CODE_SPARSE + table, units, mask};
+            } else {
+                entry = {table << TABLE_SHIFT | units, base, mask};
+                if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
+                encode_level_2(reached[1], levels.count_2, table, base, rows + rows_nbytes(count_1));
+                if (nbytes % 2 && lane_index() == 0) slot[nbytes] = 0;
+                write_rest(parts.rest, head);
+                head[F::REST_NBYTES + lane_index()] = u8(codes.first);
+                head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(codes.second);
+            }
+        }
+        if (lane_index() == 0) {
+            plan = {u8(entry.code), u8(entry.base), u8(entry.mask), u8(base), u16(origin), u16(present), 0, 0};
+        }
+    }
+
+    // Write a sparse block's variable part, value by value of those that are present.
+    __device__ static __forceinline__ void write_sparse(const u8* source, const BlockPlan& plan, u8* position,
+                                                        u8 (&reached)[2][BLOCK_COUNT], u8* out) {
+        LaneValues values;
+        values.load(source);
+        u32 present = 0;
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) present |= u32(values.value(i) != 0) << i;
+        u32 next = inclusive_scan(u32(__popc(present))) - __popc(present);
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) {
+            if (present >> i & 1) position[next++] = u8(LANE_COUNT * lane_index() + i);
+        }
+        __syncwarp();
+
+        const u32 base = plan.block_base;
+        const u32 table = plan.code - CODE_SPARSE;
+        const u32 count = plan.present;
+        const u32 plane_nbytes = (count + 7) / 8;
+        u8* const end = out + variable_nbytes_of({plan.code, plan.base, plan.mask});
+        if (F::ORIGIN_NBYTES) write_word(out, plan.origin, F::ORIGIN_NBYTES);
+        out += F::ORIGIN_NBYTES;
+        if (lane_index() == 0) *out = u8(base);
+        out[1 + lane_index()] = u8(present);
+        u8* const rest_planes = out + 1 + BIT_PLANE_NBYTES;
+        u8* const level_0 = rest_planes + rest_nbytes(count);
+        u32 count_1 = 0;
+        for (u32 start = 0; start < count; start += LANES) {
+            const u32 some = smaller(count - start, LANES);
+            const bool inside = lane_index() < some;
+            const Word value = inside ? load_value(source + position[start + lane_index()] * ITEMSIZE) : Word(0);
+            const u32 rest = Parts<F>::rest(value);
+            if constexpr (F::REST_BITS == 8) {
+                if (inside) rest_planes[start + lane_index()] = u8(rest);
+            } else {
+#pragma unroll
+                for (u32 bit = 0; bit < F::REST_BITS; ++bit) {
+                    const u32 bits = __ballot_sync(FULL_WARP, rest >> bit & 1);
+                    write_word(rest_planes + bit * plane_nbytes + start / 8, bits, (some + 7) / 8);
+                }
+            }
+            const u32 exponent = exponent_of(value, plan.origin);
+            const u32 below = (base - exponent) & 255;
+            const u32 code = !inside ? 0 : below < DEEPER ? below : DEEPER;
+            const u32 first = __ballot_sync(FULL_WARP, code & 1);
+            const u32 second = __ballot_sync(FULL_WARP, code & 2);
+            write_row(level_0 + start / 4, first, second, some);
+            const u32 deeper = first & second;
+            if (code == DEEPER) reached[0][count_1 + __popc(deeper & lanes_below())] = u8(exponent);
+            count_1 += __popc(deeper);
+        }
+        __syncwarp();
+        u8* const level_1 = level_0 + rows_nbytes(count);
+        const Deeper levels = encode_level_1(reached[0], count_1, table, base, reached[1], level_1);
+        encode_level_2(reached[1], levels.count_2, table, base, level_1 + rows_nbytes(count_1));
+        out = level_1 + levels.nbytes(count_1);
+
+        if constexpr (F::LOW_PLANES > 0) {
+            for (u32 start = 0; start < count; start += LANES) {
+                const u32 some = smaller(count - start, LANES);
+                const bool inside = lane_index() < some;
+                const Word value = inside ? load_value(source + position[start + lane_index()] * ITEMSIZE) : Word(0);
+                u8* planes = out;
+#pragma unroll
+                for (u32 plane = 0; plane < F::LOW_BYTES; ++plane) {
+                    if (!(plan.mask >> plane & 1)) continue;
+                    if (inside) planes[start + lane_index()] = u8(value >> (8 * plane));
+                    planes += count;
+                }
+#pragma unroll
+                for (u32 group = 0; group < F::GROUPS; ++group) {
+                    if (!(plan.mask >> (F::LOW_BYTES + group) & 1)) continue;
+#pragma unroll
+                    for (u32 bit = 0; bit < F::GROUP_BITS; ++bit) {
+                        const u32 shift = 8 * F::LOW_BYTES + group * F::GROUP_BITS + bit;
+                        const u32 bits = __ballot_sync(FULL_WARP, u32(value >> shift & 1));
+                        write_word(planes + start / 8, bits, (some + 7) / 8);
+                        planes += plane_nbytes;
+                    }
+                }
+            }
+            out += low_nbytes(plan.mask, count);
+        }
+        if (out + lane_index() < end) out[lane_index()] = 0;
+        __syncwarp();  // before the next block's positions
+    }
+};
+
+// Make the plan of a block.
+__device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, EncodeShared& shared) {
+    const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
+    bool equal = true;
+#pragma unroll
+    for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
+    if (__all_sync(FULL_WARP, equal)) {
+        if (lane_index() == 0) shared.plan[block] = {u8(first ? CODE_CONSTANT : CODE_ZERO), 0, 0, 0, 0, 0, 0, 0};
+    } else if constexpr (D::IS_FLOAT) {
+        FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()],
+                                    shared.plan[block]);
+    } else {
+        if (lane_index() == 0) shared.plan[block] = {u8(CODE_RAW), 0, u8(ALL_LOW_PLANES), 0, 0, 0, 0, 0};
+    }
+}
+
+// Give every block of the tile its place within the tile's parts, and find the tile's place; one warp.
+__device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, TileState* states, u64 first_work) {
+    u32 static_nbytes[2];
+    u32 variable_nbytes[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+        const u32 block = 2 * lane_index() + i;
+        const BlockPlan plan = shared.plan[block < blocks ? block : 0];
+        const Entry entry = {plan.code, plan.base, plan.mask};
+        static_nbytes[i] = block < blocks ? static_nbytes_of(entry) : 0;
+        variable_nbytes[i] = block < blocks ? variable_nbytes_of(entry) : 0;
+    }
+    const u32 static_end = inclusive_scan(static_nbytes[0] + static_nbytes[1]);
+    const u32 variable_end = inclusive_scan(variable_nbytes[0] + variable_nbytes[1]);
+    __syncwarp();
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+        const u32 block = 2 * lane_index() + i;
+        if (block >= blocks) continue;
+        shared.plan[block].static_offset = static_end - static_nbytes[1] - (i ? 0 : static_nbytes[0]);
+        shared.plan[block].variable_offset = variable_end - variable_nbytes[1] - (i ? 0 : variable_nbytes[0]);
+    }
+    const u32 static_total = __shfl_sync(FULL_WARP, static_end, LANES - 1);
+    const u32 variable_total = __shfl_sync(FULL_WARP, variable_end, LANES - 1);
+    const TileOffsets start = look_back(states, first_work, shared.work, static_total, variable_total);
+    if (lane_index() == 0) shared.start = start;
+}
+
+// Write a block's parts to where they belong; one warp.
+__device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeShared& shared, u8* static_part,
+                                            u8* variable_part) {
+    const BlockPlan& plan = shared.plan[block];
+    const u32 lane = lane_index();
+    if (plan.code == CODE_ZERO) return;
+    if (plan.code == CODE_CONSTANT) {
+        if (lane < CONSTANT_NBYTES) variable_part[lane] = lane < ITEMSIZE ? source[lane] : 0;
+    } else if (plan.code == CODE_RAW) {
+        copy(static_part, source, D::FULL_STATIC_NBYTES, lane, LANES);
+        copy(variable_part, source + D::FULL_STATIC_NBYTES, RAW_VARIABLE_NBYTES, lane, LANES);
+    } else if constexpr (D::IS_FLOAT) {
+        if (is_sparse(plan.code)) {
+            FloatEncoder<D>::write_sparse(source, plan, shared.position[warp_index()], shared.reached[warp_index()],
+                                          variable_part);
+            return;
+        }
+        copy(static_part, shared.head[block], D::CODED_STATIC_NBYTES, lane, LANES);
+        copy(variable_part, shared.slot[block], coded_variable_nbytes(plan.code), lane, LANES);
+        if constexpr (D::LOW_PLANES > 0) {
+            if (plan.mask == 0) return;
+            LaneValues values;
+            values.load(source);
+            FloatEncoder<D>::write_low_planes(values, plan.mask, static_part + D::CODED_STATIC_NBYTES);
+        }
+    }
+}
+
+// Write the directory's entries of a tile, and the tile's ends.
+__device__ __forceinline__ void write_directory(u8* body, const Layout& layout, u64 tile, u32 blocks,
+                                                const EncodeShared& shared, const TileState& state) {
+    const u32 thread = threadIdx.x;
+    u8* const entries = body + layout.directory_offset + tile * TILE_BLOCKS;
+    if (thread < blocks) {
+        const BlockPlan& plan = shared.plan[thread];
+        entries[thread] = plan.code;
+        if constexpr (D::IS_FLOAT) entries[layout.blocks + thread] = plan.base;
+        if constexpr (D::LOW_PLANES > 0) entries[2 * layout.blocks + thread] = plan.mask;
+    }
+    if (warp_index() == 2) {
+        write_word(body + tile * TILE_ENTRY_NBYTES, state.static_end, 8);
+        write_word(body + tile * TILE_ENTRY_NBYTES + 8, state.variable_end, 8);
+    }
+    if (tile + 1 == layout.tiles) {
+        fill(body + layout.directory_end(), 0, layout.static_offset - layout.directory_end(), thread, THREADS);
+    }
+}
+
+// Encode the tile of a ticket.
+//
+// PACKED: the values are first made of an accumulator, and stored.
+template <bool PACKED>
+__device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePart* parts, u64 part_count,
+                                            TileState* states, u32* tickets, u64 divisor) {
+    // A tile waits for those before it, so it must not start before them.
+    if (threadIdx.x == 0) shared.ticket = atomicAdd(tickets, 1u);
+    __syncthreads();
+    const u64 work = shared.ticket;
+    const EncodePart part = parts[part_of(parts, part_count, work)];
+    const Layout layout(part.count);
+    const u64 tile = work - part.first_work;
+    if constexpr (PACKED) {
+        if (tile + 1 >= layout.tiles) {
+            const u64 first = layout.blocks * BLOCK_COUNT;
+            for (u32 i = threadIdx.x; i < layout.tail_count; i += THREADS) {
+                pack_value(part.accumulator, part.values, first + i, divisor);
+            }
+        }
+    }
+    if (layout.blocks == 0) return;
+    const u32 blocks = layout.blocks_in_tile(tile);
+    u8* const source = part.values + tile * TILE_BLOCKS * BLOCK_NBYTES;
+    for (u32 block = warp_index(); block < blocks; block += WARPS) {
+        LaneValues values;
+        if constexpr (PACKED) {
+            pack_lane(part.accumulator + (tile * TILE_BLOCKS + block) * BLOCK_COUNT * ACCUMULATOR_ITEMSIZE, divisor,
+                      values);
+            values.store(source + block * BLOCK_NBYTES);
+        } else {
+            values.load(source + block * BLOCK_NBYTES);
+        }
+        plan_block(values, block, shared);
+    }
+    if (threadIdx.x == 0) shared.work = work;
+    __syncthreads();
+    if (warp_index() == 0) place_blocks(shared, blocks, states, part.first_work);
+    __syncthreads();
+    u8* const static_parts = part.body + layout.static_offset + shared.start.static_start;
+    u8* const variable_parts = part.variable + shared.start.variable_start;
+    for (u32 block = warp_index(); block < blocks; block += WARPS) {
+        write_block(source + block * BLOCK_NBYTES, block, shared, static_parts + shared.plan[block].static_offset,
+                    variable_parts + shared.plan[block].variable_offset);
+    }
+    write_directory(part.body, layout, tile, blocks, shared, states[work]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    encode_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets) {
+    __shared__ EncodeShared shared;
+    encode_tile<false>(shared, parts, part_count, states, tickets, 1);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    encode_packed_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets, u64 divisor) {
+    __shared__ EncodeShared shared;
+    encode_tile<true>(shared, parts, part_count, states, tickets, divisor);
+}
+
+// Complete the bodies, a tile a thread block, and tell their sizes: one for each part.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    finish_bodies(const EncodePart* parts, u64 part_count, const TileState* states, u64* sizes) {
+    const u64 work = blockIdx.x;
+    const u64 number = part_of(parts, part_count, work);
+    const EncodePart part = parts[number];
+    const Layout layout(part.count);
+    const u64 tile = work - part.first_work;
+    const u64 raw_nbytes = part.count * ITEMSIZE;
+    const u32 tail_nbytes = layout.tail_count * ITEMSIZE;
+    const bool last = tile + 1 >= layout.tiles;
+
+    u64 nbytes = raw_nbytes;
+    u8* variable_region = nullptr;
+    if (layout.tiles) {
+        const TileState& end = states[part.first_work + layout.tiles - 1];
+        variable_region = part.body + layout.static_offset + end.static_end;
+        nbytes = layout.static_offset + end.static_end + end.variable_end + tail_nbytes;
+    }
+    if (nbytes < raw_nbytes) {
+        const u64 start = tile ? states[work - 1].variable_end : 0;
+        copy(variable_region + start, part.variable + start, states[work].variable_end - start, threadIdx.x, THREADS);
+        if (last) {
+            copy(variable_region + states[work].variable_end, part.values + layout.blocks * BLOCK_NBYTES, tail_nbytes,
+                 threadIdx.x, THREADS);
+        }
+    } else {
+        nbytes = raw_nbytes;
+        const u64 start = tile * TILE_BLOCKS * BLOCK_NBYTES;
+        const u64 end = last ? raw_nbytes : start + TILE_BLOCKS * BLOCK_NBYTES;
+        copy(part.body + start, part.values + start, end - start, threadIdx.x, THREADS);
+    }
+    if (last && threadIdx.x == 0) sizes[number] = nbytes;
+}

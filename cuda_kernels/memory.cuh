@@ -1,0 +1,127 @@
+// Loads, stores and copies at addresses of any alignment; whole vectors where the address allows.
+
+#pragma once
+
+#include "format.cuh"
+
+constexpr u32 LANES = 32;
+constexpr u32 WARPS = 8;
+constexpr u32 THREADS = WARPS * LANES;
+constexpr u32 FULL_WARP = 0xFFFFFFFF;
+
+// How many consecutive values of a block a lane holds.
+constexpr u32 LANE_COUNT = BLOCK_COUNT / LANES;
+
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % LANES; }
+__device__ __forceinline__ u32 warp_index() { return threadIdx.x / LANES; }
+__device__ __forceinline__ u32 lanes_below() { return (1u << lane_index()) - 1; }
+
+__device__ __forceinline__ u32 misalignment(const void* address, u32 alignment) {
+    return u32(reinterpret_cast<u64>(address)) & (alignment - 1);
+}
+
+template <u32 NBYTES>
+__device__ __forceinline__ u64 load_bytes(const u8* address) {
+    u64 value = 0;
+#pragma unroll
+    for (u32 i = 0; i < NBYTES; ++i) value |= u64(address[i]) << (8 * i);
+    return value;
+}
+
+template <u32 NBYTES>
+__device__ __forceinline__ void store_bytes(u8* address, u64 value) {
+#pragma unroll
+    for (u32 i = 0; i < NBYTES; ++i) address[i] = u8(value >> (8 * i));
+}
+
+// Load COUNT words.
+template <u32 COUNT>
+__device__ __forceinline__ void load_words(const u8* address, u32 (&word)[COUNT]) {
+    if (COUNT % 4 == 0 && misalignment(address, 16) == 0) {
+#pragma unroll
+        for (u32 i = 0; i + 4 <= COUNT; i += 4) {
+            const uint4 four = *reinterpret_cast<const uint4*>(address + 4 * i);
+            word[i] = four.x;
+            word[i + 1] = four.y;
+            word[i + 2] = four.z;
+            word[i + 3] = four.w;
+        }
+    } else if (COUNT % 2 == 0 && misalignment(address, 8) == 0) {
+#pragma unroll
+        for (u32 i = 0; i + 2 <= COUNT; i += 2) {
+            const uint2 two = *reinterpret_cast<const uint2*>(address + 4 * i);
+            word[i] = two.x;
+            word[i + 1] = two.y;
+        }
+    } else if (misalignment(address, 4) == 0) {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) word[i] = *reinterpret_cast<const u32*>(address + 4 * i);
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) word[i] = u32(load_bytes<4>(address + 4 * i));
+    }
+}
+
+template <u32 COUNT>
+__device__ __forceinline__ void store_words(u8* address, const u32 (&word)[COUNT]) {
+    if (COUNT % 4 == 0 && misalignment(address, 16) == 0) {
+#pragma unroll
+        for (u32 i = 0; i + 4 <= COUNT; i += 4) {
+            *reinterpret_cast<uint4*>(address + 4 * i) = make_uint4(word[i], word[i + 1], word[i + 2], word[i + 3]);
+        }
+    } else if (COUNT % 2 == 0 && misalignment(address, 8) == 0) {
+#pragma unroll
+        for (u32 i = 0; i + 2 <= COUNT; i += 2) {
+            *reinterpret_cast<uint2*>(address + 4 * i) = make_uint2(word[i], word[i + 1]);
+        }
+    } else if (misalignment(address, 4) == 0) {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) *reinterpret_cast<u32*>(address + 4 * i) = word[i];
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) store_bytes<4>(address + 4 * i, word[i]);
+    }
+}
+
+// Copy bytes with all of the threads that call; thread is the caller's number among so many.
+__device__ __forceinline__ void copy(u8* to, const u8* from, u64 nbytes, u32 thread, u32 threads) {
+    u64 done = 0;
+    if (misalignment(to, 16) == misalignment(from, 16)) {
+        const u32 head = (16 - misalignment(to, 16)) % 16;
+        if (nbytes >= head + 16) {
+            const u64 vectors = (nbytes - head) / 16;
+            for (u64 i = thread; i < vectors; i += threads) {
+                reinterpret_cast<uint4*>(to + head)[i] = reinterpret_cast<const uint4*>(from + head)[i];
+            }
+            if (thread < head) to[thread] = from[thread];
+            done = head + 16 * vectors;
+        }
+    }
+    for (u64 i = done + thread; i < nbytes; i += threads) to[i] = from[i];
+}
+
+__device__ __forceinline__ void fill(u8* to, u8 byte, u64 nbytes, u32 thread, u32 threads) {
+    for (u64 i = thread; i < nbytes; i += threads) to[i] = byte;
+}
+
+// A value that another thread block waits for, with all that the thread wrote before.
+__device__ __forceinline__ void store_release(u32* address, u32 value) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+#else
+    __threadfence();
+    *address = value;
+#endif
+}
+
+__device__ __forceinline__ u32 load_acquire(const u32* address) {
+#if defined(__CUDA_ARCH__)
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+#else
+    const u32 value = *reinterpret_cast<const volatile u32*>(address);
+    __threadfence();
+    return value;
+#endif
+}

@@ -1,0 +1,49 @@
+// What a warp's lanes work out together, and four bytes at a time in a word.
+
+#pragma once
+
+#include "memory.cuh"
+
+// The sum of the values of all lanes up to this one.
+template <class T>
+__device__ __forceinline__ T inclusive_scan(T value) {
+#pragma unroll
+    for (u32 distance = 1; distance < LANES; distance *= 2) {
+        const T below = __shfl_up_sync(FULL_WARP, value, distance);
+        if (lane_index() >= distance) value += below;
+    }
+    return value;
+}
+
+template <class T>
+__device__ __forceinline__ T warp_sum(T value) {
+#pragma unroll
+    for (u32 distance = LANES / 2; distance; distance /= 2) value += __shfl_xor_sync(FULL_WARP, value, distance);
+    return value;
+}
+
+constexpr u32 EVERY_BYTE = 0x01010101;
+constexpr u32 HIGH_BITS = 0x80808080;
+
+// Bytes without a borrow from one to the next.
+__device__ __forceinline__ u32 bytes_minus(u32 a, u32 b) {
+    return ((a | HIGH_BITS) - (b & ~HIGH_BITS)) ^ ((a ^ ~b) & HIGH_BITS);
+}
+
+// The high bit of each byte that is not zero.
+__device__ __forceinline__ u32 nonzero_bytes(u32 a) { return (((a & ~HIGH_BITS) + ~HIGH_BITS) | a) & HIGH_BITS; }
+
+// 255 for each byte that has its high bit set.
+__device__ __forceinline__ u32 spread_high_bits(u32 high) { return (high >> 7) * 255; }
+
+__device__ __forceinline__ u32 bytes_equal(u32 a, u32 b) { return ~nonzero_bytes(a ^ b) & HIGH_BITS; }
+
+// Gather bit 0 of eight bytes.
+__device__ __forceinline__ u32 gather_bits(u32 low, u32 high) {
+    return __dp4a(low, 0x08040201u, __dp4a(high, 0x80402010u, 0u));
+}
+
+// Undo gather_bits for four bits; what is above them is ignored.
+__device__ __forceinline__ u32 spread_bits(u32 bits) { return ((bits & 15) * 0x00204081) & EVERY_BYTE; }
+
+__device__ __forceinline__ u32 byte_at(const u32 (&packed)[2], u32 i) { return packed[i / 4] >> (8 * (i % 4)) & 255; }
