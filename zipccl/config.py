@@ -6,6 +6,9 @@ ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the 
                           call (default 1)
 ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
 ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
+ZIPCCL_SHARE_GPU          1 if ranks on a node may have the same GPU (default 0)
+ZIPCCL_CUDA_AWARE_MPI     1 to give GPU addresses to MPI where NCCL is missing, which MPI must have been built for
+                          (default 0: through host memory)
 ZIPCCL_CACHE_DIR          where compiled kernels are kept (default: zipccl in XDG_CACHE_HOME, or in ~/.cache)
 """
 
@@ -21,6 +24,8 @@ from zipccl.errors import ArgumentError
 
 T = TypeVar("T")
 
+_SWITCH = {"0": False, "1": True}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -28,6 +33,8 @@ class Config:
     check: int
     chunk_nbytes: int | None
     max_message_nbytes: int
+    share_gpu: bool = False
+    cuda_aware_mpi: bool = False
 
     @classmethod
     def from_environment(cls, timeout: float | None = None) -> Config:
@@ -43,6 +50,8 @@ class Config:
             check=_variable("ZIPCCL_CHECK", {"0": 0, "1": 1, "2": 2}.__getitem__, 1, "0, 1 or 2"),
             chunk_nbytes=_positive("ZIPCCL_CHUNK_NBYTES", int, None, "a number of bytes, more than 0"),
             max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30, "a number of bytes, more than 0"),
+            share_gpu=_variable("ZIPCCL_SHARE_GPU", _SWITCH.__getitem__, False, "0 or 1"),
+            cuda_aware_mpi=_variable("ZIPCCL_CUDA_AWARE_MPI", _SWITCH.__getitem__, False, "0 or 1"),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zipccl.codec import base, wire
+from zipccl.codec.cuda import CudaCodec
 from zipccl.codec.wire import DType
 from zipccl.devices.base import Device
 
@@ -110,7 +111,5 @@ def codecs() -> list[Any]:
     kind = os.environ.get("ZIPCCL_TEST_DEVICE")
     if not kind:
         return []
-    from zipccl.codec.cuda import CudaCodec
-
     device = open_device(kind)
     return [OnDevice(CudaCodec(device), device)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from zipccl.codec.batch import DecodePart, Part, ReducePart
+from zipccl.codec.cuda import CudaCodec, DecodePart, EncodePart
 
 from tests.cuda.nvrtc import missing
 from tests.cuda.on_device import open_device
@@ -155,8 +155,6 @@ def _run_tests(kind: str, prefix: list[str], selected: str | None) -> str:
 
 def speed(kind: str) -> Result:
     """Encode and decode bf16 values like a gradient's, of several sizes; check every bit and measure."""
-    from zipccl.codec.cuda import CudaCodec
-
     gpu = open_device(kind)
     on_gpu = CudaCodec(gpu)
     sample = codecs.mixture(["gaussian"] * _SAMPLE_BLOCKS, BFLOAT16, seed=1)
@@ -168,11 +166,11 @@ def speed(kind: str) -> Result:
         except MemoryError as error:
             print(f"no memory for {nbytes} bytes: {error}")
     largest = rows[-1]
-    summary = f"{largest['nbytes'] >> 10} KiB: encode {largest['encode GB/s']:.4g} GB/s, decode {largest['decode GB/s']:.4g} GB/s"
-    return Result(summary, rows)
+    rates = ", ".join(f"{name} {largest[f'{name} GB/s']:.4g} GB/s" for name in ("encode", "decode", "copy"))
+    return Result(f"{largest['nbytes'] >> 10} KiB: {rates}", rows)
 
 
-def _measure(gpu: Device, on_gpu: Any, source: codecs.Bytes, round_seconds: float) -> dict[str, Any]:
+def _measure(gpu: Device, on_gpu: CudaCodec, source: codecs.Bytes, round_seconds: float) -> dict[str, Any]:
     count = source.size // BFLOAT16.itemsize
     bound = wire.body_nbytes_bound(count, BFLOAT16)
     expected = np.empty(bound, np.uint8)
@@ -182,22 +180,22 @@ def _measure(gpu: Device, on_gpu: Any, source: codecs.Bytes, round_seconds: floa
     accumulator = gpu.allocate(count * base.accumulator_itemsize(BFLOAT16), 0)
     gpu.copy(values.address, source.ctypes.data, source.size, 0)
 
-    assert on_gpu.encode_parts(BFLOAT16, [Part(values.address, count, body.address)], 0).get() == [nbytes]
+    assert on_gpu.encode_parts(BFLOAT16, [EncodePart(values.address, count, body.address)], 0).get() == [nbytes]
     _assert_holds(gpu, body, expected[:nbytes], "encode")
     decode_part = DecodePart(body.address, nbytes, other.address, count)
     on_gpu.decode_parts(BFLOAT16, [decode_part], 0).check()
     _assert_holds(gpu, other, source, "decode")
     wide = np.empty(accumulator.nbytes, np.uint8)
     NativeCodec().widen(BFLOAT16, source.ctypes.data, wide.ctypes.data, count)
-    reduce_part = ReducePart(base.SET, body.address, nbytes, accumulator.address, count)
-    on_gpu.decode_reduce_parts(BFLOAT16, [reduce_part], 0).check()
+    reduce_part = DecodePart(body.address, nbytes, accumulator.address, count)
+    on_gpu.decode_reduce_parts(BFLOAT16, base.SET, [reduce_part], 0).check()
     _assert_holds(gpu, accumulator, wide, "decode_reduce")
 
     calls: dict[str, Callable[[], Any]] = {
         "copy": lambda: gpu.copy(other.address, values.address, source.size, 0),
-        "encode": lambda: on_gpu.encode_parts(BFLOAT16, [Part(values.address, count, body.address)], 0),
+        "encode": lambda: on_gpu.encode_parts(BFLOAT16, [EncodePart(values.address, count, body.address)], 0),
         "decode": lambda: on_gpu.decode_parts(BFLOAT16, [decode_part], 0),
-        "decode_reduce": lambda: on_gpu.decode_reduce_parts(BFLOAT16, [reduce_part], 0),
+        "decode_reduce": lambda: on_gpu.decode_reduce_parts(BFLOAT16, base.SUM, [reduce_part], 0),
     }
     row: dict[str, Any] = {"nbytes": source.size, "ratio": source.size / nbytes}
     for name, call in calls.items():

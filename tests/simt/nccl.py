@@ -162,9 +162,7 @@ class NcclCommunicator:
             lambda: _copy(recvbuf + self._rank * nbytes, sendbuf, nbytes),
         )
 
-    def broadcast(
-        self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int
-    ) -> None:
+    def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
         nbytes = self._nbytes(count, datatype, stream)
         if self._rank == root:
             sends = [(peer, sendbuff, nbytes) for peer in self._peers()]
@@ -197,9 +195,7 @@ class NcclCommunicator:
             reduce,
         )
 
-    def _put(
-        self, sends: list[_Transfer], receives: list[_Transfer], then: Callable[[], None] = lambda: None
-    ) -> None:
+    def _put(self, sends: list[_Transfer], receives: list[_Transfer], then: Callable[[], None] = lambda: None) -> None:
         _queue.append((self, sends, receives, then))
         if _depth == 0:
             _run()

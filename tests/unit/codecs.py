@@ -24,8 +24,7 @@ REFERENCE = reference.ReferenceCodec()
 NATIVE: list[base.Codec] = [
     *(NativeCodec(isa) for isa in supported_isas()),
     *foreign.codecs(),
-    *simt.codecs(),
-    *on_device.codecs(),
+    *(on_device.codecs() or simt.codecs()),
 ]
 CODECS: list[base.Codec] = [REFERENCE, *NATIVE]
 FLOATS = [dtype for dtype in wire.DTYPES if dtype.is_float]

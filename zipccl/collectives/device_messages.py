@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from zipccl.codec import wire
-from zipccl.codec.batch import BatchCodec, DecodePart, Part, ReducePart, Status
+from zipccl.codec.cuda import CudaCodec, DecodePart, EncodePart, Status
 from zipccl.codec.wire import DType
 from zipccl.collectives.messages import Messages, Parcel
 from zipccl.devices.base import Device, Memory
@@ -24,16 +24,13 @@ class DeviceMessages(Messages):
 
     transport: DeviceTransport
 
-    def __init__(
-        self, transport: DeviceTransport, device: Device, codec: BatchCodec, dtype: DType, stream: int
-    ) -> None:
+    def __init__(self, transport: DeviceTransport, device: Device, codec: CudaCodec, dtype: DType, stream: int) -> None:
         super().__init__(dtype)
         self.transport = transport
         self.stream = stream
         self._device = device
         self._codec = codec
         self._held: list[Memory] = []
-        self._to_combine: list[ReducePart] = []
         self._statuses: list[Status] = []
 
     def exchange(self, steps: Iterable[Step], local: Iterable[Callable[[], None]] = ()) -> None:
@@ -46,12 +43,14 @@ class DeviceMessages(Messages):
         """Do nothing: the header of each message says what comes."""
 
     def combine(self, op: int, values: Values, accumulator: int) -> None:
-        """Combine values with an accumulator when it is packed, with all that go to it."""
-        self._to_combine.append(ReducePart(op, values.address, values.body_nbytes, accumulator, values.count))
+        address, count, nbytes = values.address, values.count, values.body_nbytes
+        if nbytes is None:
+            self._codec.accumulate_on(self.dtype, op, address, accumulator, count, self.stream)
+        else:
+            parts = [DecodePart(address, nbytes, accumulator, count)]
+            self._statuses.append(self._codec.decode_reduce_parts(self.dtype, op, parts, self.stream))
 
     def pack(self, accumulator: int, target: int, count: int, divisor: int) -> None:
-        self._statuses.append(self._codec.decode_reduce_parts(self.dtype, self._to_combine, self.stream))
-        self._to_combine = []
         self._codec.pack_on(self.dtype, accumulator, target, count, divisor, self.stream)
 
     def finish(self) -> None:
@@ -126,7 +125,9 @@ class DeviceMessages(Messages):
         """Return (address, nbytes) of the pieces' bodies."""
         bodies = [self.take(wire.body_nbytes_bound(piece.count, self.dtype)) for piece in pieces]
         self._held += bodies
-        parts = [Part(piece.address, piece.count, body.address) for piece, body in zip(pieces, bodies, strict=True)]
+        parts = [
+            EncodePart(piece.address, piece.count, body.address) for piece, body in zip(pieces, bodies, strict=True)
+        ]
         sizes = self._codec.encode_parts(self.dtype, parts, self.stream)
         self.transport.wait(self.stream)
         return [(body.address, nbytes) for body, nbytes in zip(bodies, sizes.get(), strict=True)]

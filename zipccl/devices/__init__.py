@@ -8,19 +8,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from zipccl.codec.batch import BatchCodec
+from zipccl.codec.cuda import CudaCodec
 from zipccl.devices.base import Device
 from zipccl.errors import ArgumentError
 
 
 class Kind(Protocol):
-    """A kind of device, as the library that makes arrays for it shows it.
+    """A kind of device, as the library that makes arrays for it shows it."""
 
-    Attributes:
-        nccl: ``cupy.cuda.nccl`` or a module with its functions; None if there is none.
-    """
-
-    nccl: Any | None
+    @property
+    def nccl(self) -> Any | None:
+        """``cupy.cuda.nccl`` or a module with its functions; None if there is none."""
 
     def count(self) -> int:
         """Return how many devices this process sees; 0 if the library is missing."""
@@ -31,7 +29,7 @@ class Kind(Protocol):
     def open(self, index: int) -> Device:
         """Return a device."""
 
-    def codec(self, device: Device) -> BatchCodec:
+    def codec(self, device: Device) -> CudaCodec:
         """Return a codec for a device of this kind."""
 
     def locate(self, array: Any) -> int | None:
@@ -51,7 +49,7 @@ class Opened(NamedTuple):
     """A device in use."""
 
     device: Device
-    codec: BatchCodec
+    codec: CudaCodec
 
 
 def _cuda() -> Kind:
@@ -79,6 +77,27 @@ def kind_named(name: str) -> Kind:
     if name not in _KINDS:
         raise ArgumentError(f"device is {name!r}; expected one of cpu, {', '.join(_KINDS)}")
     return _KINDS[name]()
+
+
+def choose(device: str | None, local_rank: int) -> tuple[str, int]:
+    """Return (kind, index) of what a user asks for with a device such as "cpu", "cuda" or "cuda:0".
+
+    By default that is "cuda" if there is such a device.
+
+    Raises:
+        ArgumentError: there is no such kind or no such device.
+    """
+    if device == "cpu" or (device is None and kind_named("cuda").count() == 0):
+        return "cpu", 0
+    name, colon, number = (device or "cuda").partition(":")
+    count = kind_named(name).count()
+    if count == 0:
+        raise ArgumentError(f"device is {device!r}, but this process sees no such device (CUDA's are seen by CuPy)")
+    if not colon:
+        return name, local_rank % count
+    if not number.isdecimal() or int(number) >= count:
+        raise ArgumentError(f"device is {device!r}; expected a number from 0 to {count - 1} after {name}:")
+    return name, int(number)
 
 
 def find(array: Any) -> str | None:

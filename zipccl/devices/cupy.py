@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zipccl.codec.batch import BatchCodec
+from zipccl.codec.cuda import CudaCodec
 from zipccl.codec.wire import DType
 from zipccl.devices.base import Device
 from zipccl.devices.modules import cubin_file
@@ -141,9 +141,7 @@ class CudaKind:
     def open(self, index: int) -> CupyDevice:
         return CupyDevice(index)
 
-    def codec(self, device: Device) -> BatchCodec:
-        from zipccl.codec.cuda import CudaCodec
-
+    def codec(self, device: Device) -> CudaCodec:
         return CudaCodec(device)
 
     def locate(self, array: Any) -> int | None:

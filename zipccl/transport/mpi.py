@@ -32,6 +32,8 @@ _IN_FLIGHT = 4
 _NOTE_TAG, _TRANSFER_TAG = 2, 3
 """Of notes and transfers; the schedules use tags below."""
 
+_TEXT_NBYTES = 256
+
 
 class MpiTransport:
     """Moves what is in CPU memory, and lets ranks tell each other about their calls, by MPI.
@@ -111,6 +113,14 @@ class MpiTransport:
         requests = outgoing + incoming
         self._finish((sends, notes, requests), lambda: MPI.Request.Testall(requests), describe)
         return notes
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in rank order."""
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        note = text.encode()[:_TEXT_NBYTES].ljust(_TEXT_NBYTES, b"\0")
+        notes = self.exchange_notes([(peer, note) for peer in peers], peers, _TEXT_NBYTES)
+        texts = [bytes(note).rstrip(b"\0").decode(errors="replace") for note in notes]
+        return [*texts[: self.rank], text, *texts[self.rank :]]
 
     def transfer(self, sends: Sequence[Transfer], receives: Sequence[Transfer], owner: object = None) -> None:
         """Send bytes to peers and receive bytes from them, all at once; both sides know how many.
