@@ -5,7 +5,7 @@ instruction comes first in the code before the others, and meet again where the 
 warps of a thread block take turns at its barriers, and thread blocks run one after the other. So an instruction's
 count is how often a GPU's scheduler issues it, but for the loops in which one thread block waits for another.
 
-Some hundred thousand warp instructions a second: for counting, and as evidence that what NVRTC makes is right.
+Some ten thousand warp instructions a second: for counting, and as evidence that what NVRTC makes is right.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MEMORY_NBYTES = 1 << 28
 _SHARED_WINDOW = 0xFFFF0000
 
 
-class Fault(Exception):
+class KernelFaultError(Exception):
     """A kernel did what ends it on a GPU: an access outside of what is allocated, or one that is not aligned."""
 
 
@@ -82,11 +82,11 @@ class Memory:
     def _places(self, addresses: NDArray[np.uint64], nbytes: int) -> NDArray[np.int64]:
         offsets = addresses.astype(np.int64) - self.base
         if np.any(addresses % np.uint64(nbytes)):
-            raise Fault(f"{nbytes} bytes at addresses that are no multiples: {offsets}")
+            raise KernelFaultError(f"{nbytes} bytes at addresses that are no multiples: {offsets}")
         if np.any(offsets < 0) or np.any(offsets >= self._bytes.size):
-            raise Fault(f"{nbytes} bytes outside of all memory, at {offsets}")
+            raise KernelFaultError(f"{nbytes} bytes outside of all memory, at {offsets}")
         if not np.all(self._allocated[offsets]) or not np.all(self._allocated[offsets + nbytes - 1]):
-            raise Fault(f"{nbytes} bytes that are not allocated, at {offsets}")
+            raise KernelFaultError(f"{nbytes} bytes that are not allocated, at {offsets}")
         return offsets // nbytes
 
 
@@ -201,7 +201,7 @@ class Warp:
             self._waiting = []
             return True
         if self.alive.any():
-            raise Fault(f"lanes wait for each other: {self._waiting}")
+            raise KernelFaultError(f"lanes wait for each other: {self._waiting}")
         return False
 
     def _next_group(self) -> _Group:
@@ -227,8 +227,8 @@ class Warp:
             return
         try:
             kernel.run(number, self)
-        except Fault as fault:
-            raise Fault(f"{kernel.instructions[number]}: {fault}") from None
+        except KernelFaultError as fault:
+            raise KernelFaultError(f"{kernel.instructions[number]}: {fault}") from None
 
     def _control(self, instruction: Instruction, group: _Group, active: Flags) -> None:
         name, *modifiers = instruction.opcode.split(".")

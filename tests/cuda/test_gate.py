@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from tests.cuda import disassembly, needs_nvrtc
+from tests.cuda import disassembly
+from tests.cuda.nvrtc import needs_nvrtc
 from zipccl.codec import wire
 from zipccl.codec.wire import DType
 from zipccl.devices import modules

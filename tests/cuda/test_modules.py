@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cuda import needs_nvrtc
+from tests.cuda.nvrtc import needs_nvrtc
 from zipccl.codec.wire import dtype_named
 from zipccl.devices import modules
 from zipccl.errors import DeviceError
