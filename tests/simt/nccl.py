@@ -118,7 +118,7 @@ def groupEnd() -> None:  # noqa: N802
 class NcclCommunicator:
     """One rank's end; the others make theirs with the same id."""
 
-    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:  # noqa: N803
+    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:  # noqa: N803, ARG002
         if len(commId) != _ID_NBYTES or not 0 <= rank < ndev or ndev != MPI.COMM_WORLD.size:
             raise NcclError(_INVALID_ARGUMENT)
         self._open = True
