@@ -211,7 +211,9 @@ def test_calibrating_measures_both_links() -> None:
     def exchange(peer: int, source: int, target: int, nbytes: int) -> None:  # noqa: ARG001
         peers.append(peer)
 
+    met = []
     for rank in range(4):
         calibrate(rank, TWO_NODES, default_codec(), exchange, list)
-    assert set(peers[:8]) == {1, 2}
-    assert set(peers) == {0, 1, 2, 3}
+        met.append(sorted(set(peers)))
+        peers.clear()
+    assert met == [[1, 2], [0], [0, 3], [2]]
