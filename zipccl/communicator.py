@@ -17,10 +17,10 @@ from zipccl import arrays, devices
 from zipccl.arrays import ArrayView
 from zipccl.buffers import never_free
 from zipccl.codec.base import MAX, MIN, PROD, SUM
-from zipccl.codec.wire import BLOCK_COUNT, DType
+from zipccl.codec.wire import DType
 from zipccl.collectives import direct
-from zipccl.collectives.direct import Reduction
 from zipccl.collectives.messages import Messages, Parcel
+from zipccl.collectives.schedule import Reduction, shard_counts
 from zipccl.config import Config
 from zipccl.errors import (
     ArgumentError,
@@ -267,7 +267,7 @@ class Communicator:
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
-        counts = _shard_counts(view.count, self.size)
+        counts = shard_counts(view.count, self.size)
         plan = self._lane.strategy.plan(compress, view.dtype, counts[0])
         self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
 
@@ -533,9 +533,3 @@ def _what(view: ArrayView) -> str:
 def _value_counts(view: ArrayView, rows: Sequence[int]) -> list[int]:
     row = prod(view.shape[1:])
     return [n * row for n in rows]
-
-
-def _shard_counts(count: int, size: int) -> list[int]:
-    """Share count values among ranks, in whole blocks as long as there are any."""
-    share = -(-count // (size * BLOCK_COUNT)) * BLOCK_COUNT
-    return [min(share, max(0, count - rank * share)) for rank in range(size)]

@@ -37,7 +37,8 @@ class DeviceMessages(Messages):
         for work in local:
             work()
         for step in steps:
-            self.transport.exchange(step, self)
+            if step.sends or step.receives:
+                self.transport.exchange(step, self)
 
     def introduce(self, outgoing: Parcel | None, incoming: Parcel | None) -> None:
         """Do nothing: the header of each message says what comes."""
@@ -79,16 +80,19 @@ class DeviceMessages(Messages):
 
     def encode(self, sends: Sequence[Send]) -> list[Message]:
         """Return the messages of sends, all encoded at once; waits until their sizes are known."""
-        coded = [send.piece for send in sends if send.piece.compress]
+        coded = [send.piece for send in sends if send.piece.compress and not send.relay]
         bodies = iter(self._encode(coded) if coded else ())
         messages = []
         for send in sends:
             raw_nbytes = send.piece.count * self.dtype.itemsize
-            address, nbytes = next(bodies) if send.piece.compress else (send.piece.address, raw_nbytes)
-            layout = wire.LAYOUT_RAW if nbytes == raw_nbytes else wire.LAYOUT_BLOCKS
-            header = wire.Header(self.dtype, (send.piece.count,), layout)
-            messages.append(Message(header, address, nbytes))
-            wire_nbytes = nbytes + (header.nbytes if send.piece.compress else 0)
+            if send.relay:
+                message = send.relay.message
+            else:
+                address, nbytes = next(bodies) if send.piece.compress else (send.piece.address, raw_nbytes)
+                layout = wire.LAYOUT_RAW if nbytes == raw_nbytes else wire.LAYOUT_BLOCKS
+                message = Message(wire.Header(self.dtype, (send.piece.count,), layout), address, nbytes)
+            messages.append(message)
+            wire_nbytes = message.nbytes + (message.header.nbytes if send.piece.compress else 0)
             self.add_sent(raw_nbytes * len(send.peers), wire_nbytes * len(send.peers))
         return messages
 
@@ -116,10 +120,13 @@ class DeviceMessages(Messages):
         ]
         if parts:
             self._statuses.append(self._codec.decode_parts(self.dtype, parts, self.stream))
-        for arrival in arrivals:
-            if arrival.receive.use:
-                coded = arrival.header.layout == wire.LAYOUT_BLOCKS
-                arrival.receive.use(Values(arrival.address, arrival.header.count, arrival.nbytes if coded else None))
+        for receive, header, address, nbytes in arrivals:
+            if receive.use:
+                coded = header.layout == wire.LAYOUT_BLOCKS
+                receive.use(Values(address, header.count, nbytes if coded else None))
+            if receive.keep:
+                receive.message = Message(header, address, nbytes)
+            receive.done = True
 
     def _encode(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
         """Return (address, nbytes) of the pieces' bodies."""
