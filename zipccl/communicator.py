@@ -526,8 +526,8 @@ class Communicator:
 
 
 def _what(view: ArrayView) -> str:
-    kind = view.place.partition(":")[0]
-    return f"dtype={view.dtype.name}, row={view.shape[1:]}, on {kind}"
+    where = "" if view.place == "cpu" else f", on {view.place.partition(':')[0]}"
+    return f"dtype={view.dtype.name}, row={view.shape[1:]}{where}"
 
 
 def _value_counts(view: ArrayView, rows: Sequence[int]) -> list[int]:
