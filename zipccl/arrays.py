@@ -27,7 +27,7 @@ _ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _NUMPY_NAMES = tuple(dtype.name for dtype in wire.DTYPES if dtype.name not in _ML_DTYPES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArrayView:
     """A C-contiguous array.
 
@@ -285,6 +285,10 @@ def _view_jax(jax: Any, array: Any, argument: str, *, copy: bool) -> ArrayView:
     )
 
 
+_LEGACY_DEFAULT_STREAM = 1
+"""In the CUDA array interface, where 0 is not allowed."""
+
+
 def _view_device_array(array: Any, argument: str, *, copy: bool) -> ArrayView:
     """Describe an array that has the CUDA array interface."""
     interface = array.__cuda_array_interface__
@@ -311,6 +315,8 @@ def _view_device_array(array: Any, argument: str, *, copy: bool) -> ArrayView:
     if not copy and read_only:
         raise UnsupportedArrayError(f"{argument} is read-only; pass a writeable array")
     stream = interface.get("stream")
+    if stream == _LEGACY_DEFAULT_STREAM:
+        stream = 0
     return ArrayView(address, prod(shape), shape, dtype, array, _empty_on(kind, int(index)), place, stream)
 
 

@@ -368,8 +368,6 @@ class Communicator:
     def _begin(self, call: str) -> None:
         """Begin a call whose arguments are good on this rank."""
         self._begun = True
-        if self._lane.place != "cpu":
-            call = f"{call} on {self._lane.place.partition(':')[0]}"
         if self.size > 1:
             known = call in self._compared
             compare = self._out_of_step or self._config.check == 2 or (self._config.check == 1 and not known)
@@ -528,7 +526,8 @@ class Communicator:
 
 
 def _what(view: ArrayView) -> str:
-    return f"dtype={view.dtype.name}, row={view.shape[1:]}"
+    where = "" if view.place == "cpu" else f", on {view.place.partition(':')[0]}"
+    return f"dtype={view.dtype.name}, row={view.shape[1:]}{where}"
 
 
 def _value_counts(view: ArrayView, rows: Sequence[int]) -> list[int]:

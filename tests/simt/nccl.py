@@ -33,6 +33,11 @@ available = True
 patience = 20.0
 """Seconds after which an operation that the peer does not match fails, instead of waiting without end."""
 
+
+def while_waiting() -> None:
+    """Do nothing; for tests to replace."""
+
+
 asynchronous_error = 0
 """A status that check_async_error finds, for tests of what its user does."""
 
@@ -113,7 +118,7 @@ def groupEnd() -> None:  # noqa: N802
 class NcclCommunicator:
     """One rank's end; the others make theirs with the same id."""
 
-    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:  # noqa: N803
+    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:  # noqa: N803, ARG002
         if len(commId) != _ID_NBYTES or not 0 <= rank < ndev or ndev != MPI.COMM_WORLD.size:
             raise NcclError(_INVALID_ARGUMENT)
         self._open = True
@@ -265,6 +270,7 @@ def _move(batch: list[tuple[NcclCommunicator, list[_Transfer], list[_Transfer]]]
 def _wait_a_moment(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise NcclError(_REMOTE_ERROR)
+    while_waiting()
     time.sleep(0)
 
 

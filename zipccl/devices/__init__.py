@@ -65,6 +65,7 @@ def register(name: str, make: Callable[[], Kind]) -> None:
     """Let ``zipccl.init`` and arrays know another kind of device."""
     _KINDS[name] = make
     kind_named.cache_clear()
+    opened.cache_clear()
 
 
 @cache

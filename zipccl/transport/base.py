@@ -15,7 +15,7 @@ def always() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """Values that are one message."""
 
@@ -24,7 +24,7 @@ class Piece:
     compress: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Values:
     """Values as they are, at an address, or the body of body_nbytes bytes that they were encoded to."""
 
@@ -33,7 +33,7 @@ class Values:
     body_nbytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
     """A piece that goes to one or more peers.
 
@@ -48,7 +48,7 @@ class Send:
     ready: Callable[[], bool] = always
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Receive:
     """A piece's like from a peer: as many values, compressed or not.
 
