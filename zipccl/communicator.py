@@ -22,7 +22,7 @@ from zipccl.codec.wire import BLOCK_COUNT, DType
 from zipccl.collectives import direct
 from zipccl.collectives.direct import Parcel, Reduction
 from zipccl.collectives.messages import Messages
-from zipccl.config import Config
+from zipccl.config import Config, codec_threads
 from zipccl.errors import (
     ArgumentError,
     CollectiveTimeoutError,
@@ -102,7 +102,7 @@ class Communicator:
         """Make a communicator over a transport; ``init`` is the usual way."""
         self._transport = transport
         self._config = config
-        self._codec = default_codec()
+        self._codec = default_codec(codec_threads(transport.nodes.count(transport.nodes[transport.rank])))
         self._pool = BufferPool()
         self._strategy = Strategy(transport.nodes, config)
         self._compared: set[str] = set()

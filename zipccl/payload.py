@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from zipccl import config
 from zipccl.arrays import check_output, check_separate, new, result, view_input, view_output
 from zipccl.codec import default_codec, wire
 from zipccl.codec.base import Codec
@@ -56,7 +57,7 @@ def encode(x: Any, *, out: Any = None) -> Any:
                 f"expected a 1-D uint8 array of at least {bound} bytes"
             )
         check_separate(view, target)
-    nbytes = encode_to(default_codec(), view.dtype, view.shape, view.address, target.address)
+    nbytes = encode_to(default_codec(config.codec_threads()), view.dtype, view.shape, view.address, target.address)
     return result(target.owner[:nbytes], x)
 
 
@@ -94,7 +95,7 @@ def decode(payload: Any, *, out: Any = None) -> Any:
         target = view_output(out)
         check_output(target, header.dtype, header.shape)
         check_separate(view, target)
-    decode_from(default_codec(), header, view.address, view.nbytes, target.address)
+    decode_from(default_codec(config.codec_threads()), header, view.address, view.nbytes, target.address)
     return result(target.owner, source) if out is None else out
 
 

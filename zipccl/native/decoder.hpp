@@ -27,10 +27,12 @@ class Decoder {
     Decoder(const uint8_t* body, size_t nbytes, size_t count, Output output)
         : layout(count), directory(body, layout), body(body), body_end(body + nbytes), output(output) {}
 
-    Status decode() {
-        const Status status = find_regions();
+    // Decode a share of the tiles, and with the last one the tail.
+    Status decode(Share tiles) {
+        const Status status = find_regions(tiles.first);
         if (status != OK) return status;
-        for (size_t tile = 0; tile < layout.tiles; ++tile) {
+        output.target += tiles.first * TILE_BLOCKS * BLOCK_COUNT * output.itemsize;
+        for (size_t tile = tiles.first; tile < tiles.last; ++tile) {
             const size_t first = tile * TILE_BLOCKS;
             const size_t last = smaller(first + TILE_BLOCKS, layout.blocks);
             const Status tile_status = check_tile(tile, first, last);
@@ -42,6 +44,7 @@ class Decoder {
                 put(values, blocks * BLOCK_COUNT);
             }
         }
+        if (tiles.last < layout.tiles) return OK;
         const uint8_t* const tail = body_end - layout.tail_nbytes;
         if (!output.combine) std::memcpy(output.target, tail, layout.tail_nbytes);
         put(tail, layout.tail_nbytes / ITEMSIZE<D>);
@@ -71,7 +74,8 @@ class Decoder {
         output.target += count * output.itemsize;
     }
 
-    Status find_regions() {
+    // Find where the parts of a share start; the share before finds out whether its last tile's ends are true.
+    Status find_regions(size_t first_tile) {
         const size_t nbytes = body_end - body;
         if (nbytes < layout.static_offset) return ENDS_IN_DIRECTORY;
         if (layout.tiles) {
@@ -83,8 +87,14 @@ class Decoder {
         if (static_nbytes > remaining) return WRONG_SIZE;
         remaining -= static_nbytes;
         if (variable_nbytes > remaining || remaining - variable_nbytes != layout.tail_nbytes) return WRONG_SIZE;
-        static_part = body + layout.static_offset;
-        variable_part = static_part + static_nbytes;
+        if (first_tile) {
+            const uint8_t* const ends = body + (first_tile - 1) * TILE_ENTRY_NBYTES;
+            static_end = load<uint64_t>(ends);
+            variable_end = load<uint64_t>(ends + 8);
+            if (static_end > static_nbytes || variable_end > variable_nbytes) return WRONG_TILE_END;
+        }
+        static_part = body + layout.static_offset + static_end;
+        variable_part = body + layout.static_offset + static_nbytes + variable_end;
         return OK;
     }
 
@@ -191,3 +201,18 @@ class Decoder {
         }
     }
 };
+
+template <class Kernels, class D>
+Status decode_tiles(const uint8_t* body, size_t nbytes, size_t count, Output output, int threads) {
+    const Layout<D> layout(count);
+    Team team(useful_threads(threads, count * ITEMSIZE<D>));
+    const size_t shares = layout.tiles ? smaller(team.threads, layout.tiles) : 1;
+    Status status[MAX_THREADS];
+    share_out(team, shares, [&](size_t i) {
+        status[i] = Decoder<Kernels, D>(body, nbytes, count, output).decode(Share(layout.tiles, i, shares));
+    });
+    for (size_t i = 0; i < shares; ++i) {
+        if (status[i] != OK) return status[i];
+    }
+    return OK;
+}
