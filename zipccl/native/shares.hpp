@@ -1,7 +1,10 @@
 // Sharing a body's tiles among threads. Include it inside an anonymous namespace, after layout.hpp.
 
-// Values' bytes below which a further thread costs more than it brings.
-constexpr size_t MIN_SHARE_NBYTES = 256 << 10;
+// Values' bytes for which it takes as long to wake a thread as to code them; the fuzz targets share smaller ones.
+#if !defined(ZIPCCL_MIN_SHARE_NBYTES)
+#define ZIPCCL_MIN_SHARE_NBYTES (1 << 20)
+#endif
+constexpr size_t MIN_SHARE_NBYTES = ZIPCCL_MIN_SHARE_NBYTES;
 
 inline int useful_threads(int threads, size_t nbytes) { return int(smaller(threads, nbytes / MIN_SHARE_NBYTES)); }
 
