@@ -32,7 +32,7 @@ class CountingCodec:
     """
 
     def __init__(self) -> None:
-        self._codec = default_codec()
+        self._codec = default_codec(1)
         self.values: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from zipccl.buffers import Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """Values that are one message."""
 
@@ -21,7 +21,7 @@ class Piece:
     compress: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Values:
     """Values as they are, at an address, or the body of body_nbytes bytes that they were encoded to."""
 
@@ -49,7 +49,7 @@ class Receive:
     done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
     """A piece that goes to one or more peers.
 
