@@ -7,6 +7,8 @@
 constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
 constexpr u32 THREADS = WARPS * LANES;
+// Thread blocks that a multiprocessor must have room for. Left to choose, the compiler makes room for more, and spills.
+constexpr u32 RESIDENT = 2;
 constexpr u32 FULL_WARP = 0xFFFFFFFF;
 
 // How many consecutive values of a block a lane holds.

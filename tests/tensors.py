@@ -44,8 +44,12 @@ def assert_same_bits(found: Any, expected: Any) -> None:
     assert different.size == 0, f"{different.size} of {found.size} values differ, the first at {different[0]}"
 
 
-def reduced(inputs: list[NDArray[Any]], op: str) -> NDArray[Any]:
-    """Reduce arrays in rank order, floats in fp32 (fp64 in fp64), rounded once, NaN made the canonical one."""
+def reduced(inputs: list[NDArray[Any]], op: str, divisor: int | None = None) -> NDArray[Any]:
+    """Reduce arrays in their order, floats in fp32 (fp64 in fp64), rounded once, NaN made the canonical one.
+
+    Args:
+        divisor: of an average; by default the number of arrays.
+    """
     dtype = inputs[0].dtype
     narrow = dtype in (*CODED, *FLOAT8)
     combine = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": _minimum, "max": _maximum}[op]
@@ -54,7 +58,7 @@ def reduced(inputs: list[NDArray[Any]], op: str) -> NDArray[Any]:
         for values in inputs[1:]:
             result = combine(result, values.astype(result.dtype))
         if op == "avg":
-            result = result / result.dtype.type(len(inputs))
+            result = result / result.dtype.type(divisor or len(inputs))
         if result.dtype.kind == "f":
             result = np.where(np.isnan(result), result.dtype.type(np.nan), result)
         return result.astype(dtype)

@@ -27,7 +27,7 @@ _ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _NUMPY_NAMES = tuple(dtype.name for dtype in wire.DTYPES if dtype.name not in _ML_DTYPES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArrayView:
     """A C-contiguous array.
 

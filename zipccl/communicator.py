@@ -17,10 +17,10 @@ from zipccl import arrays, devices
 from zipccl.arrays import ArrayView
 from zipccl.buffers import never_free
 from zipccl.codec.base import MAX, MIN, PROD, SUM
-from zipccl.codec.wire import BLOCK_COUNT, DType
+from zipccl.codec.wire import DType
 from zipccl.collectives import direct
-from zipccl.collectives.direct import Reduction
 from zipccl.collectives.messages import Messages, Parcel
+from zipccl.collectives.schedule import Reduction, shard_counts
 from zipccl.config import Config
 from zipccl.errors import (
     ArgumentError,
@@ -70,7 +70,8 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
         if kind != "cpu":
             lanes.append(lane_of_device(transport, kind, index, config))
     except BaseException as error:
-        transport.announce(error)
+        if not isinstance(error, PeerFailedError):
+            transport.announce(error)
         raise
     return Communicator(transport, lanes, world.local_rank, config)
 
@@ -267,7 +268,7 @@ class Communicator:
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
-        counts = _shard_counts(view.count, self.size)
+        counts = shard_counts(view.count, self.size)
         plan = self._lane.strategy.plan(compress, view.dtype, counts[0])
         self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
 
@@ -458,7 +459,8 @@ class Communicator:
     def _on_lane(self, view: ArrayView, argument: str) -> ArrayView:
         if view.place not in self._lanes:
             raise UnsupportedArrayError(
-                f"{argument} is on {view.place}; this communicator moves arrays on {', '.join(self._lanes)}"
+                f"{argument} is on {view.place}; this communicator moves arrays on {' and '.join(self._lanes)}; "
+                "zipccl.init(device=...) chooses the device"
             )
         self._lane = self._lanes[view.place]
         return view
@@ -526,16 +528,10 @@ class Communicator:
 
 
 def _what(view: ArrayView) -> str:
-    kind = view.place.partition(":")[0]
-    return f"dtype={view.dtype.name}, row={view.shape[1:]}, on {kind}"
+    where = "" if view.place == "cpu" else f", on {view.place.partition(':')[0]}"
+    return f"dtype={view.dtype.name}, row={view.shape[1:]}{where}"
 
 
 def _value_counts(view: ArrayView, rows: Sequence[int]) -> list[int]:
     row = prod(view.shape[1:])
     return [n * row for n in rows]
-
-
-def _shard_counts(count: int, size: int) -> list[int]:
-    """Share count values among ranks, in whole blocks as long as there are any."""
-    share = -(-count // (size * BLOCK_COUNT)) * BLOCK_COUNT
-    return [min(share, max(0, count - rank * share)) for rank in range(size)]

@@ -37,14 +37,15 @@ class Instruction(NamedTuple):
     """One instruction of SASS, the machine code: ``@guard opcode operands``.
 
     Attributes:
-        line: file and number of the source line that it is for, where compiled with ``-lineinfo``.
+        lines: file and number of the source line that it is for, the one into which that was inlined, and so on; where
+            compiled with ``-lineinfo``.
     """
 
     address: int
     guard: str
     opcode: str
     operands: tuple[str, ...]
-    line: tuple[str, int] | None
+    lines: tuple[tuple[str, int], ...] = ()
 
 
 def find_tool(name: str) -> str | None:
@@ -80,7 +81,7 @@ def launch_bounds(ptx: str) -> dict[str, Bounds]:
 
 def instructions(cubin: bytes) -> dict[str, list[Instruction]]:
     """Return the SASS of each kernel of a module, without what pads it at its end."""
-    text = _run("nvdisasm", ["-c", "-g"], cubin)
+    text = _run("nvdisasm", ["-c", "-gi"], cubin)
     return {
         name: list(_parse(body)) for name, body in re.findall(r"^\.text\.(\w+):\n(.*?)(?=^//-|\Z)", text, re.M | re.S)
     }
@@ -89,25 +90,29 @@ def instructions(cubin: bytes) -> dict[str, list[Instruction]]:
 def _parse(text: str) -> Iterator[Instruction]:
     labels: dict[str, int] = {}
     waiting: list[str] = []
-    found = []
-    place = None
+    found: list[Instruction] = []
+    lines: list[tuple[str, int]] = []
+    fresh = True
     for line in text.splitlines():
         if match := re.match(r'\s*//## File "([^"]+)", line (\d+)', line):
-            place = Path(match[1]).name, int(match[2])
+            lines = [] if fresh else lines
+            lines.append((Path(match[1]).name, int(match[2])))
+            fresh = False
         elif label := re.fullmatch(r"(\.\w+):", line.strip()):
             waiting.append(label[1])
         elif match := re.match(r"\s+/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\d) )?([\w.]+)\s*([^;]*);", line):
             address = int(match[1], 16)
             labels |= dict.fromkeys(waiting, address)
             waiting = []
-            found.append((address, match[2] or "", match[3], match[4].partition("(*")[0].strip(), place))
-    while found and found[-1][2] == "NOP":
+            operands = match[4].partition("(*")[0].strip()
+            split = tuple(re.split(r",\s*(?![^\[]*\])", operands)) if operands else ()
+            found.append(Instruction(address, match[2] or "", match[3], split, tuple(lines)))
+            fresh = True
+    while found and found[-1].opcode == "NOP":
         found.pop()
-    for address, guard, opcode, operands, place in found:
-        resolved = re.sub(r"`\((\.\w+)\)", lambda match: hex(labels[match[1]]), operands)
-        yield Instruction(
-            address, guard, opcode, tuple(re.split(r",\s*(?![^\[]*\])", resolved)) if resolved else (), place
-        )
+    for one in found:
+        resolved = [re.sub(r"`\((\.\w+)\)", lambda match: hex(labels[match[1]]), text) for text in one.operands]
+        yield one._replace(operands=tuple(resolved))
 
 
 def _run(tool: str, options: list[str], cubin: bytes) -> str:

@@ -298,7 +298,7 @@ class SassDevice:
 
     def kernels(self, dtype: DType) -> dict[str, Kernel]:
         if dtype.name not in self._modules:
-            options = modules.compile_options(dtype, ARCHITECTURE)
+            options = (*modules.compile_options(dtype, ARCHITECTURE), "-lineinfo")
             cubin = modules.compile_module(modules.kernel_sources(), options).cubin
             self._modules[dtype.name] = {
                 name: Kernel(instructions) for name, instructions in disassembly.instructions(cubin).items()

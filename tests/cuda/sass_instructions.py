@@ -464,19 +464,122 @@ def _from_flags(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     return run
 
 
-# An integer quotient starts from a reciprocal in fp32, and is then corrected.
+# --- Floating point, which only reductions and quotients use ----------------------------------------------------------
+
+
+def _float(text: str) -> Callable[[Warp], NDArray[np.float64]]:
+    """Return what reads an fp32 operand, as fp64, in which the sum and the product of two are rounded harmlessly."""
+    inner = text.removeprefix("-") if text.startswith(("-R", "-c", "-|", "-U")) else text
+    negative = inner != text
+    absolute = inner.startswith("|")
+    value = source(inner.strip("|"))
+
+    def read(warp: Warp) -> NDArray[np.float64]:
+        number = value(warp).view(np.float32).astype(np.float64)
+        number = np.abs(number) if absolute else number
+        return -number if negative else number
+
+    return read
+
+
+def _write_float(text: str) -> Callable[[Warp, NDArray[np.float64]], None]:
+    put = write(text)
+
+    def round_once(warp: Warp, value: NDArray[np.float64]) -> None:
+        with np.errstate(all="ignore"):
+            bits = value.astype(np.float32).view(np.uint32)
+        put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), bits))
+
+    return round_once
+
+
+def _only(modifiers: list[str], *known: str) -> None:
+    if unknown := set(modifiers) - set(known):
+        raise NotImplementedError(f"{unknown}")
+
+
+@_makes("FADD")
+def _float_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers)
+    put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
+    return lambda warp: put(warp, a(warp) + b(warp))
+
+
+@_makes("FMUL")
+def _float_multiply(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers)
+    put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
+    return lambda warp: put(warp, a(warp) * b(warp))
+
+
+@_makes("FFMA")
+def _float_multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers)
+    put, a, b, c = _write_float(operands[0]), *map(_float, operands[1:4])
+
+    def run(warp: Warp) -> None:
+        with np.errstate(all="ignore"):
+            product, addend = np.broadcast_arrays(a(warp) * b(warp), c(warp))
+            total = product + addend
+            # What fp64 lost makes its last bit odd, so that fp32 is rounded as from the exact sum.
+            part = total - product
+            lost = (product - (total - part)) + (addend - part)
+            bits = total.view(np.int64)
+            even = np.isfinite(total) & (lost != 0) & (bits & 1 == 0)
+            toward_zero = (lost < 0) == (total > 0)
+            put(warp, np.where(even, np.where(toward_zero, bits - 1, bits + 1), bits).view(np.float64))
+
+    return run
+
+
+@_makes("FSETP")
+def _float_compare(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    put, put_opposite = write_flag(operands[0]), write_flag(operands[1])
+    a, b, combined = _float(operands[2]), _float(operands[3]), flag(operands[4])
+    # A U at the end: also if one of them is NaN. FTZ: subnormals count as zeros.
+    relation = _RELATIONS[modifiers[0].removesuffix("U") if len(modifiers[0]) > 2 else modifiers[0]]
+    unordered = len(modifiers[0]) > 2
+    flush = "FTZ" in modifiers
+    combine = np.logical_or if "OR" in modifiers else np.logical_and
+
+    def run(warp: Warp) -> None:
+        left, right = np.broadcast_arrays(a(warp), b(warp))
+        if flush:
+            left, right = (np.where(np.abs(value) < 2.0**-126, 0, value) for value in (left, right))
+        nan = np.isnan(left) | np.isnan(right)
+        result = np.where(nan, unordered, relation(left, right))
+        other = combined(warp)
+        both = combine(result, other), combine(~result, other)
+        put(warp, both[0])
+        put_opposite(warp, both[1])
+
+    return run
+
+
+@_makes("FCHK")
+def _check_quotient(_: list[str], operands: tuple[str, ...]) -> Run:
+    put, a, b = write_flag(operands[0]), source(operands[1]), source(operands[2])
+
+    def run(warp: Warp) -> None:
+        top, bottom = (word(warp).astype(np.int64) >> 23 & 255 for word in (a, b))
+        near = (top > 24) & (top < 254) & (bottom > 0) & (bottom < 253) & (np.abs(top - bottom) < 125)
+        put(warp, ~near)
+
+    return run
 
 
 @_makes("I2F")
 def _to_float(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    if modifiers != ["U32", "RP"]:
-        raise NotImplementedError("I2F other than to divide")
-    put, value = write(operands[0]), source(operands[1])
+    _only(modifiers, "U32", "U64", "RP")
+    put, value = write(operands[0]), _wide(operands[1]) if "U64" in modifiers else source(operands[1])
 
     def run(warp: Warp) -> None:
-        exact = value(warp).astype(np.float64)
-        nearest = exact.astype(np.float32)
-        put(warp, np.where(nearest < exact, np.nextafter(nearest, np.float32(np.inf)), nearest).view(np.uint32))
+        exact = value(warp)
+        number = exact.astype(np.float32)
+        if "RP" in modifiers:
+            low = number.astype(np.float64) < exact.astype(np.float64)
+            number = np.where(low, np.nextafter(number, np.float32(np.inf)), number)
+        put(warp, number.view(np.uint32))
 
     return run
 
@@ -496,13 +599,18 @@ def _reciprocal(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("F2I")
 def _to_integer(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    if "U32" not in modifiers or "TRUNC" not in modifiers:
-        raise NotImplementedError("F2I other than to divide")
-    put, value = write(operands[0]), source(operands[1])
+    _only(modifiers, "FTZ", "U32", "U64", "TRUNC", "NTZ")
+    value = source(operands[1])
+    put = _write_wide(operands[0]) if "U64" in modifiers else None
+    put_low = write(operands[0])
+    most = 2.0**64 - 2.0**40 if put else 2.0**32 - 1
 
     def run(warp: Warp) -> None:
-        number = np.nan_to_num(value(warp).view(np.float32).astype(np.float64))
-        put(warp, np.clip(number, 0, 0xFFFFFFFF).astype(np.uint32))
+        number = np.clip(np.nan_to_num(value(warp).view(np.float32).astype(np.float64)), 0, most).astype(np.uint64)
+        if put is not None:
+            put(warp, number)
+        else:
+            put_low(warp, number.astype(np.uint32))
 
     return run
 
@@ -714,22 +822,22 @@ def _make_atomic(shared: bool) -> Make:
     def make(modifiers: list[str], operands: tuple[str, ...]) -> Run:
         place = next(number for number, text in enumerate(operands) if "[" in text)
         where = address(operands[place], wide=not shared)
-        if "64" in modifiers:
-            raise NotImplementedError("64-bit atomics")
-        puts = [write(text) for text in operands[:place] if not is_flag(text)]
-        values = [source(text) for text in operands[place + 1 :]]
+        nbytes = 8 if "64" in modifiers else 4
+        word = np.dtype(f"u{nbytes}")
+        targets = [text for text in operands[:place] if not is_flag(text)]
+        puts = [_write_wide(text) if nbytes == 8 else write(text) for text in targets]
+        values = [_wide(text) if nbytes == 8 else source(text) for text in operands[place + 1 :]]
         kind = next(name for name in modifiers if name in _ATOMICS)
 
         def run(warp: Warp) -> None:
             memory = warp.block.shared if shared else warp.block.generic
             given = [np.broadcast_to(value(warp), LANES) for value in values]
-            addresses, before = where(warp), np.zeros(LANES, np.uint32)
+            addresses, before = where(warp), np.zeros(LANES, word)
             for lane in np.flatnonzero(warp.active):
                 only = np.arange(LANES) == lane
-                old = int(memory.load(addresses, 4, only).view(np.uint32)[lane, 0])
-                new = _ATOMICS[kind](old, *(int(value[lane]) for value in given)) & 0xFFFFFFFF
-                memory.store(addresses, np.full((LANES, 1), new, np.uint32).view(np.uint8), only)
-                before[lane] = old
+                before[lane] = memory.load(addresses, nbytes, only).view(word)[lane, 0]
+                new = _ATOMICS[kind](int(before[lane]), *(int(value[lane]) for value in given)) % 2 ** (8 * nbytes)
+                memory.store(addresses, np.full((LANES, 1), new, word).view(np.uint8), only)
             for put in puts:
                 put(warp, before)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from zipccl.codec.cuda import CudaCodec, DecodePart, EncodePart
 
 from tests.cuda.nvrtc import missing
 from tests.cuda.on_device import open_device
 from tests.unit import codecs
 from zipccl.codec import base, wire
+from zipccl.codec.cuda import CudaCodec, DecodePart, EncodePart
 from zipccl.codec.native import NativeCodec
 from zipccl.codec.wire import DType, dtype_named
 from zipccl.devices import modules

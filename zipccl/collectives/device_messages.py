@@ -9,7 +9,7 @@ from zipccl.codec.cuda import CudaCodec, DecodePart, EncodePart, Status
 from zipccl.codec.wire import DType
 from zipccl.collectives.messages import Messages, Parcel
 from zipccl.devices.base import Device, Memory
-from zipccl.errors import MismatchError
+from zipccl.errors import CorruptPayloadError, MismatchError
 from zipccl.payload import check_body_nbytes
 from zipccl.transport.base import Piece, Receive, Send, Step, Values
 from zipccl.transport.device import Arrival, DeviceTransport, Message
@@ -37,7 +37,8 @@ class DeviceMessages(Messages):
         for work in local:
             work()
         for step in steps:
-            self.transport.exchange(step, self)
+            if step.sends or step.receives:
+                self.transport.exchange(step, self)
 
     def introduce(self, outgoing: Parcel | None, incoming: Parcel | None) -> None:
         """Do nothing: the header of each message says what comes."""
@@ -79,16 +80,19 @@ class DeviceMessages(Messages):
 
     def encode(self, sends: Sequence[Send]) -> list[Message]:
         """Return the messages of sends, all encoded at once; waits until their sizes are known."""
-        coded = [send.piece for send in sends if send.piece.compress]
+        coded = [send.piece for send in sends if send.piece.compress and not send.relay]
         bodies = iter(self._encode(coded) if coded else ())
         messages = []
         for send in sends:
             raw_nbytes = send.piece.count * self.dtype.itemsize
-            address, nbytes = next(bodies) if send.piece.compress else (send.piece.address, raw_nbytes)
-            layout = wire.LAYOUT_RAW if nbytes == raw_nbytes else wire.LAYOUT_BLOCKS
-            header = wire.Header(self.dtype, (send.piece.count,), layout)
-            messages.append(Message(header, address, nbytes))
-            wire_nbytes = nbytes + (header.nbytes if send.piece.compress else 0)
+            if send.relay:
+                message = send.relay.message
+            else:
+                address, nbytes = next(bodies) if send.piece.compress else (send.piece.address, raw_nbytes)
+                layout = wire.LAYOUT_RAW if nbytes == raw_nbytes else wire.LAYOUT_BLOCKS
+                message = Message(wire.Header(self.dtype, (send.piece.count,), layout), address, nbytes)
+            messages.append(message)
+            wire_nbytes = message.nbytes + (message.header.nbytes if send.piece.compress else 0)
             self.add_sent(raw_nbytes * len(send.peers), wire_nbytes * len(send.peers))
         return messages
 
@@ -102,6 +106,8 @@ class DeviceMessages(Messages):
                 "the ranks' arguments differ"
             )
         check_body_nbytes(header, header.nbytes + nbytes)
+        if nbytes > header.raw_nbytes:
+            raise CorruptPayloadError(f"rank {receive.peer} sends a body of {nbytes} bytes for {header.raw_nbytes}")
         if header.layout == wire.LAYOUT_RAW and not receive.use:
             return receive.piece.address
         self._held.append(self.take(nbytes))
@@ -116,18 +122,20 @@ class DeviceMessages(Messages):
         ]
         if parts:
             self._statuses.append(self._codec.decode_parts(self.dtype, parts, self.stream))
-        for arrival in arrivals:
-            if arrival.receive.use:
-                coded = arrival.header.layout == wire.LAYOUT_BLOCKS
-                arrival.receive.use(Values(arrival.address, arrival.header.count, arrival.nbytes if coded else None))
+        for receive, header, address, nbytes in arrivals:
+            if receive.use:
+                coded = header.layout == wire.LAYOUT_BLOCKS
+                receive.use(Values(address, header.count, nbytes if coded else None))
+            if receive.keep:
+                receive.message = Message(header, address, nbytes)
+            receive.done = True
 
     def _encode(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
         """Return (address, nbytes) of the pieces' bodies."""
         bodies = [self.take(wire.body_nbytes_bound(piece.count, self.dtype)) for piece in pieces]
         self._held += bodies
-        parts = [
-            EncodePart(piece.address, piece.count, body.address) for piece, body in zip(pieces, bodies, strict=True)
-        ]
+        pairs = zip(pieces, bodies, strict=True)
+        parts = [EncodePart(piece.address, piece.count, body.address) for piece, body in pairs]
         sizes = self._codec.encode_parts(self.dtype, parts, self.stream)
         self.transport.wait(self.stream)
         return [(body.address, nbytes) for body, nbytes in zip(bodies, sizes.get(), strict=True)]

@@ -6,6 +6,7 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zipccl.buffers import Buffer, BufferPool
@@ -55,6 +56,15 @@ class Messages(ABC):
             Piece(address + start * self.dtype.itemsize, min(plan.chunk_count, count - start), plan.compress)
             for start in range(0, count, plan.chunk_count)
         ]
+
+    def copies(self, pieces: Iterable[Piece], target: int) -> list[Callable[[], None]]:
+        """Return what copies pieces that stand one behind the other to target, each for itself."""
+        copies: list[Callable[[], None]] = []
+        for piece in pieces:
+            nbytes = piece.count * self.dtype.itemsize
+            copies.append(partial(self.copy, piece.address, target, nbytes))
+            target += nbytes
+        return copies
 
     def add_sent(self, raw_nbytes: int, wire_nbytes: int | None = None) -> None:
         """Count bytes that this rank sends, as they are if not said otherwise."""
@@ -186,11 +196,13 @@ class HostMessages(Messages):
         return wire.FLAT_HEADER_NBYTES + wire.body_nbytes_bound(piece.count, self.dtype)
 
     def prepare(self, send: Send, buffer: int) -> tuple[int, int]:
-        """Return (address, nbytes) of a message, encoded to a buffer if it is to be compressed."""
+        """Return (address, nbytes) of a message, encoded to a buffer if it is to be compressed and is no relay."""
         piece, peers = send.piece, len(send.peers)
         nbytes = piece.count * self.dtype.itemsize
         message = (piece.address, nbytes)
-        if piece.compress:
+        if send.relay:
+            message = (send.relay.message.address, send.relay.message.nbytes)
+        elif piece.compress:
             message = (buffer, encode_to(self._codec, self.dtype, (piece.count,), piece.address, buffer))
         self.add_sent(nbytes * peers, message[1] * peers)
         return message

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from zipccl.buffers import Buffer
 
 
-def always() -> bool:
-    """Be ready."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """Values that are one message."""
 
@@ -24,7 +21,7 @@ class Piece:
     compress: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Values:
     """Values as they are, at an address, or the body of body_nbytes bytes that they were encoded to."""
 
@@ -33,33 +30,43 @@ class Values:
     body_nbytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A piece that goes to one or more peers.
-
-    Attributes:
-        tag: messages of one tag arrive at a peer in the order in which they are sent.
-        ready: tells whether the piece's values are there; what they wait for is received in an earlier step.
-    """
-
-    peers: Sequence[int]
-    piece: Piece
-    tag: int = 0
-    ready: Callable[[], bool] = always
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Receive:
     """A piece's like from a peer: as many values, compressed or not.
 
     Attributes:
         use: is given the values, which are its own until it returns; None to put them where the piece says.
+        keep: keep the message for the one send that passes it on.
+        message: what the transport keeps then.
+        done: whether the values are where they go; a rank's receives are done in their order.
     """
 
     peer: int
     piece: Piece
-    tag: int = 0
     use: Callable[[Values], None] | None = None
+    keep: bool = False
+    message: Any = None
+    done: bool = False
+
+
+@dataclass(slots=True)
+class Send:
+    """A piece that goes to one or more peers.
+
+    Attributes:
+        after: the receives of earlier steps that must be done before.
+        relay: a receive, one of those, whose message is passed on as it came, in place of one made of the piece.
+    """
+
+    peers: Sequence[int]
+    piece: Piece
+    after: Sequence[Receive] = ()
+    relay: Receive | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that it waits for is done."""
+        return all(receive.done for receive in self.after)
 
 
 class Step(NamedTuple):
@@ -70,6 +77,14 @@ class Step(NamedTuple):
 
     sends: Sequence[Send]
     receives: Sequence[Receive]
+
+
+class Kept(NamedTuple):
+    """A message in CPU memory that is to be passed on, and the transport's buffer that it is in, if it is in one."""
+
+    address: int
+    nbytes: int
+    buffer: Buffer | None
 
 
 class Transfer(NamedTuple):
@@ -90,7 +105,7 @@ class Coder(Protocol):
         """Return (address, nbytes) of a message, which stays unchanged until it is sent.
 
         Args:
-            buffer: address of capacity bytes, to be used if the piece is to be compressed.
+            buffer: address of capacity bytes, to be used if the piece is to be compressed and is no relay.
         """
 
     def consume(self, receive: Receive, address: int, nbytes: int) -> None:

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from zipccl.buffers import Buffer, BufferPool, never_free
 from zipccl.config import Config
 from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
-from zipccl.transport.base import Coder, Receive, Send, Step, Transfer
+from zipccl.transport.base import Coder, Kept, Receive, Send, Step, Transfer
 from zipccl.transport.control import ControlChannel
 
 _SPINS_BEFORE_YIELD = 200
@@ -29,8 +29,7 @@ _IN_FLIGHT = 4
 """Messages posted at a time in each direction, at least; with more peers, two a peer."""
 
 
-_NOTE_TAG, _TRANSFER_TAG = 2, 3
-"""Of notes and transfers; the schedules use tags below."""
+_MESSAGE_TAG, _NOTE_TAG, _TRANSFER_TAG = range(3)
 
 _TEXT_NBYTES = 256
 
@@ -262,7 +261,7 @@ class _Exchange:
         """Prepare one message and consume one, or else do a local step; tell whether all is done."""
         moved = self.moved
         send = self._next_send
-        if send and len(self._outgoing) < self._in_flight and send.ready():
+        if send and len(self._outgoing) < self._in_flight and send.ready:
             self._start(send)
         if self._incoming and self._incoming[0][0].Test(self._status):
             self._consume()
@@ -288,9 +287,12 @@ class _Exchange:
         return " and ".join(waits)
 
     def _start(self, send: Send) -> None:
-        buffer = self._pool.take(self._coder.capacity(send.piece)) if send.piece.compress else None
+        if send.relay:
+            buffer = send.relay.message.buffer
+        else:
+            buffer = self._pool.take(self._coder.capacity(send.piece)) if send.piece.compress else None
         memory = _memory(*self._coder.prepare(send, buffer.address if buffer else 0))
-        requests = [self._communicator.Isend(memory, peer, send.tag) for peer in send.peers]
+        requests = [self._communicator.Isend(memory, peer, _MESSAGE_TAG) for peer in send.peers]
         self._outgoing.append((requests, buffer, send))
         self._next_send = next(self._sends, None)
         self.moved += 1
@@ -302,14 +304,18 @@ class _Exchange:
         capacity = self._coder.capacity(receive.piece)
         buffer = self._pool.take(capacity) if receive.piece.compress or receive.use else None
         address = buffer.address if buffer else receive.piece.address
-        request = self._communicator.Irecv(_memory(address, capacity), receive.peer, receive.tag)
+        request = self._communicator.Irecv(_memory(address, capacity), receive.peer, _MESSAGE_TAG)
         self._incoming.append((request, address, buffer, receive))
 
     def _consume(self) -> None:
         _, address, buffer, receive = self._incoming.popleft()
         self._post_receive()
-        self._coder.consume(receive, address, self._status.Get_count(MPI.BYTE))
-        if buffer:
+        nbytes = self._status.Get_count(MPI.BYTE)
+        self._coder.consume(receive, address, nbytes)
+        receive.done = True
+        if receive.keep:
+            receive.message = Kept(address, nbytes, buffer)
+        elif buffer:
             self._pool.give_back(buffer)
         self.moved += 1
 
