@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count as counter
 from typing import Any, NamedTuple
 
@@ -134,7 +134,6 @@ class _Message:
     sent_at: float | None = None
     expected_at: float | None = None
     arrived: bool = False
-    wakes: list[int] = field(default_factory=list)
 
 
 Process = Generator[float | None, None, None]
@@ -162,8 +161,7 @@ class Simulation:
         self._inward = [inward[name] for name in port_of]
         self._inside_out = [_Port(machine.inside.bandwidth) for _ in nodes]
         self._inside_in = [_Port(machine.inside.bandwidth) for _ in nodes]
-        self._pairs: dict[tuple[int, int, int], deque[_Message]] = defaultdict(deque)
-        self._open: dict[tuple[int, int, int], deque[_Message]] = defaultdict(deque)
+        self._pairs: dict[tuple[int, int], deque[_Message]] = defaultdict(deque)
         self._processes: dict[int, Process] = {}
         self._waiting: set[int] = set()
         self._ends: dict[int, float] = {}
@@ -229,7 +227,7 @@ class Simulation:
             post()
         while sends or incoming or outgoing:
             moved = False
-            if sends and len(outgoing) < in_flight and sends[0].ready():
+            if sends and len(outgoing) < in_flight and sends[0].ready:
                 send = sends.popleft()
                 yield self._encode_seconds(send) + self._machine.send_overhead * self._crossing(rank, send)
                 outgoing.append(self._send(rank, send))
@@ -261,6 +259,8 @@ class Simulation:
         return send.piece.count * self._dtype.itemsize / self._machine.codec.encode
 
     def _decode_seconds(self, messages: SimulatedMessages, receive: Receive) -> float:
+        """Take a message and return how long that takes."""
+        receive.done = True
         piece = receive.piece
         if receive.use:
             nbytes = int(self._nbytes(receive)) if piece.compress else None
@@ -279,16 +279,12 @@ class Simulation:
         return self._nbytes(send) * sum(self._crosses(rank, peer) for peer in send.peers)
 
     def _send(self, rank: int, send: Send) -> list[_Message]:
-        messages = []
-        for peer in send.peers:
-            message = self._message((rank, peer, send.tag), self._nbytes(send), is_sent=True)
-            messages.append(message)
-        return messages
+        return [self._message((rank, peer), self._nbytes(send), is_sent=True) for peer in send.peers]
 
     def _expect(self, rank: int, receive: Receive) -> _Message:
-        return self._message((receive.peer, rank, receive.tag), self._nbytes(receive), is_sent=False)
+        return self._message((receive.peer, rank), self._nbytes(receive), is_sent=False)
 
-    def _message(self, pair: tuple[int, int, int], nbytes: float, *, is_sent: bool) -> _Message:
+    def _message(self, pair: tuple[int, int], nbytes: float, *, is_sent: bool) -> _Message:
         """Return the next message between two ranks that one side has not told of; it starts when both have."""
         queue = self._pairs[pair]
         known = next((m for m in queue if (m.sent_at if is_sent else m.expected_at) is None), None)
