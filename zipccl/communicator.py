@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import prod
 from operator import index
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
@@ -16,12 +16,13 @@ import numpy as np
 from zipccl import arrays, devices
 from zipccl.arrays import ArrayView
 from zipccl.buffers import never_free
+from zipccl.codec import default_codec
 from zipccl.codec.base import MAX, MIN, PROD, SUM
 from zipccl.codec.wire import DType
-from zipccl.collectives import direct
+from zipccl.collectives import direct, hierarchical, ring, tree
 from zipccl.collectives.messages import Messages, Parcel
 from zipccl.collectives.schedule import Reduction, shard_counts
-from zipccl.config import Config
+from zipccl.config import Config, codec_threads
 from zipccl.errors import (
     ArgumentError,
     CollectiveTimeoutError,
@@ -36,7 +37,13 @@ from zipccl.stats import CallRecord, Totals
 if TYPE_CHECKING:
     from zipccl.transport.mpi import MpiTransport
 
+_ALGORITHMS: dict[str, ModuleType] = {"direct": direct, "ring": ring, "tree": tree, "hierarchical": hierarchical}
+"""Modules, whose functions have the names of the collectives that they can do."""
+
 _OPS = {"sum": SUM, "prod": PROD, "min": MIN, "max": MAX, "avg": SUM}
+
+_MAX_INT = (1 << 31) - 1
+"""Of MPI."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -62,7 +69,8 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     from zipccl.transport.mpi import MpiTransport
 
     transport = MpiTransport(world.communicator, world.nodes, config)
-    lanes: list[Lane] = [HostLane(transport, config)]
+    codec = default_codec(codec_threads(world.nodes.count(world.nodes[transport.rank])))
+    lanes: list[Lane] = [HostLane(transport, config, codec)]
     transport.begin("init()", compare=False)
     try:
         kind, index = devices.choose(device, world.local_rank)
@@ -98,7 +106,9 @@ class Communicator:
     copied first. A call returns when its result is there and its arguments may be changed. ``out`` is a C-contiguous
     array that receives the result; without it the result is a new array of the framework and dtype of x. ``compress``
     is "auto" (where it is faster), "always" (dtypes that have no coding still travel as they are) or "never"; it
-    never changes the result's bits.
+    never changes the result's bits. ``algorithm`` is "auto", "direct", "ring", "tree" or "hierarchical"; not every
+    collective has each. Only if it is one of the last three does a reduction not combine in rank order, but as
+    docs/algorithms.md tells.
 
     Calls raise UnsupportedArrayError and ArgumentError before anything is sent, MismatchError if the ranks' calls
     differ, CollectiveTimeoutError and TransportError if a rank or the network fails. After an error that came when
@@ -134,7 +144,13 @@ class Communicator:
 
     @_collective
     def all_gather(
-        self, x: Any, *, out: Any = None, counts: Sequence[int] | None = None, compress: str = "auto"
+        self,
+        x: Any,
+        *,
+        out: Any = None,
+        counts: Sequence[int] | None = None,
+        compress: str = "auto",
+        algorithm: str = "auto",
     ) -> Any:
         """Concatenate the x of all ranks along the first axis, in rank order.
 
@@ -151,17 +167,18 @@ class Communicator:
         if own != view.address:
             arrays.check_separate(view, target)
         plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
-        self._begin(f"all_gather({_what(view)}, counts={rows}, {plan})")
+        chosen, schedules = self._choose(algorithm)
+        self._begin(f"all_gather({_what(view)}, counts={rows}, {chosen}, {plan})")
 
         def move(messages: Messages) -> None:
-            if plan.compress or len(set(rows)) > 1 or self._too_large(target):
-                direct.all_gather(messages, view.address, target.address, value_counts, plan)
+            if schedules is not direct or plan.compress or len(set(rows)) > 1 or self._too_large(target):
+                schedules.all_gather(messages, view.address, target.address, value_counts, plan)
             else:
                 messages.all_gather(view.address, view.nbytes, target.address)
                 messages.add_sent(view.nbytes * (self.size - 1))
 
-        self._move(view, target, move)
-        return arrays.result(target.owner, x) if out is None else out
+        self._move(view, target, move, algorithm=chosen)
+        return self._result(target, x, out)
 
     @_collective
     def all_to_all(
@@ -172,6 +189,7 @@ class Communicator:
         send_counts: Sequence[int] | None = None,
         recv_counts: Sequence[int] | None = None,
         compress: str = "auto",
+        algorithm: str = "auto",
     ) -> Any:
         """Send the p-th part of x's rows to rank p, and return the parts that came, in rank order.
 
@@ -187,14 +205,27 @@ class Communicator:
         if recv_counts is not None:
             recv_counts = self._rows(view, "recv_counts", recv_counts, ())
         parts = send_rows[0] if even else "uneven"
-        self._begin(f"all_to_all({_what(view)}, rows={parts}, {self._lane.strategy.plan(compress, view.dtype, 0)})")
-        receive_rows = send_rows if even else self._receive_rows(send_rows, recv_counts)
+        chosen, _ = self._choose(algorithm)
+        plan = self._lane.strategy.plan(compress, view.dtype, 0)
+        self._begin(f"all_to_all({_what(view)}, rows={parts}, {chosen}, {plan})")
+        rows = [send_rows] * self.size if even else []
+        if chosen == "hierarchical" and not even:
+            rows = self._rows_of_all(send_rows)
+        receive_rows = [row[self.rank] for row in rows] if rows else self._receive_rows(send_rows)
+        if recv_counts is not None and list(recv_counts) != receive_rows:
+            raise MismatchError(
+                f"recv_counts is {list(recv_counts)} on rank {self.rank}, but the ranks send {receive_rows}"
+            )
         target = self._target(view, out, (sum(receive_rows), *view.shape[1:]))
         arrays.check_separate(view, target)
         plan = self._lane.strategy.plan(compress, view.dtype, view.count // self.size)
 
         def move(messages: Messages) -> None:
-            if plan.compress or not even or self._too_large(view):
+            if chosen == "hierarchical":
+                counts = [_value_counts(view, row) for row in rows]
+                largest = self._lane.strategy.plan(compress, view.dtype, max(map(max, counts)))
+                hierarchical.all_to_all(messages, view.address, target.address, counts, largest)
+            elif plan.compress or not even or self._too_large(view):
                 direct.all_to_all(
                     messages,
                     view.address,
@@ -207,8 +238,8 @@ class Communicator:
                 messages.all_to_all(view.address, view.nbytes // self.size, target.address)
                 messages.add_sent(view.nbytes // self.size * (self.size - 1))
 
-        self._move(view, target, move)
-        return arrays.result(target.owner, x) if out is None else out
+        self._move(view, target, move, algorithm=chosen)
+        return self._result(target, x, out)
 
     @_collective
     def reduce_scatter(
@@ -219,6 +250,7 @@ class Communicator:
         out: Any = None,
         counts: Sequence[int] | None = None,
         compress: str = "auto",
+        algorithm: str = "auto",
     ) -> Any:
         """Reduce x over ranks in rank order and return this rank's part of the rows.
 
@@ -238,11 +270,13 @@ class Communicator:
         arrays.check_separate(view, target)
         value_counts = _value_counts(view, rows)
         plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
-        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan})")
+        chosen, schedules = self._choose(algorithm)
+        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {chosen}, {plan})")
 
         def move(messages: Messages) -> None:
-            if plan.compress or len(set(rows)) > 1 or not self._lane.strategy.gathers(view.nbytes):
-                direct.reduce_scatter(messages, view.address, target.address, value_counts, reduction, plan)
+            gathers = len(set(rows)) == 1 and self._lane.strategy.gathers(view.nbytes)
+            if schedules is not direct or plan.compress or not gathers:
+                schedules.reduce_scatter(messages, view.address, target.address, value_counts, reduction, plan)
                 return
             gathered = messages.take(view.nbytes)
             messages.all_to_all(view.address, target.nbytes, gathered.address)
@@ -250,11 +284,13 @@ class Communicator:
             direct.reduce_gathered(messages, gathered.address, target.address, target.count, self.size, reduction)
             messages.give_back(gathered)
 
-        self._move(view, target, move, reduction)
-        return arrays.result(target.owner, x) if out is None else out
+        self._move(view, target, move, reduction, algorithm=chosen)
+        return self._result(target, x, out)
 
     @_collective
-    def all_reduce(self, x: Any, *, op: str = "sum", out: Any = None, compress: str = "auto") -> Any:
+    def all_reduce(
+        self, x: Any, *, op: str = "sum", out: Any = None, compress: str = "auto", algorithm: str = "auto"
+    ) -> Any:
         """Reduce x over ranks in rank order; the result has the same bits on every rank. out may be x.
 
         Floats narrower than fp64 are combined in fp32 and rounded once; integers wrap; a NaN result is the positive
@@ -268,13 +304,14 @@ class Communicator:
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
-        counts = shard_counts(view.count, self.size)
-        plan = self._lane.strategy.plan(compress, view.dtype, counts[0])
-        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
+        chosen, schedules = self._choose(algorithm)
+        largest = shard_counts(view.count, 2 if schedules is tree else self.size)[0]
+        plan = self._lane.strategy.plan(compress, view.dtype, largest)
+        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {chosen}, {plan})")
 
         def move(messages: Messages) -> None:
-            if plan.compress or not self._lane.strategy.gathers(view.nbytes):
-                direct.all_reduce(messages, view.address, target.address, counts, reduction, plan)
+            if schedules is not direct or plan.compress or not self._lane.strategy.gathers(view.nbytes):
+                schedules.all_reduce(messages, view.address, target.address, view.count, reduction, plan)
                 return
             gathered = messages.take(view.nbytes * self.size)
             messages.all_gather(view.address, view.nbytes, gathered.address)
@@ -282,11 +319,13 @@ class Communicator:
             direct.reduce_gathered(messages, gathered.address, target.address, view.count, self.size, reduction)
             messages.give_back(gathered)
 
-        self._move(view, target, move, reduction)
-        return arrays.result(target.owner, x) if out is None else out
+        self._move(view, target, move, reduction, algorithm=chosen)
+        return self._result(target, x, out)
 
     @_collective
-    def broadcast(self, x: Any, *, root: int = 0, out: Any = None, compress: str = "auto") -> Any:
+    def broadcast(
+        self, x: Any, *, root: int = 0, out: Any = None, compress: str = "auto", algorithm: str = "auto"
+    ) -> Any:
         """Return the root's x on every rank; the other ranks' x only tells shape, dtype and framework. out may be x."""
         view = self._input(x)
         root = self._peer("root", root)
@@ -294,19 +333,132 @@ class Communicator:
         if target.address != view.address:
             arrays.check_separate(view, target)
         plan = self._lane.strategy.plan(compress, view.dtype, view.count)
-        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan})")
+        chosen, schedules = self._choose(algorithm)
+        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {chosen}, {plan})")
 
         def move(messages: Messages) -> None:
             if self.rank == root:
                 messages.copy(view.address, target.address, view.nbytes)
-            if plan.compress or self._too_large(view):
-                direct.broadcast(messages, target.address, view.count, root, plan)
+            if schedules is not direct or plan.compress or self._too_large(view):
+                schedules.broadcast(messages, target.address, view.count, root, plan)
             else:
                 messages.broadcast(target.address, view.nbytes, root)
                 messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
 
-        self._move(view, target, move)
-        return arrays.result(target.owner, x) if out is None else out
+        self._move(view, target, move, algorithm=chosen)
+        return self._result(target, x, out)
+
+    @_collective
+    def reduce(
+        self,
+        x: Any,
+        *,
+        root: int = 0,
+        op: str = "sum",
+        out: Any = None,
+        compress: str = "auto",
+        algorithm: str = "auto",
+    ) -> Any:
+        """Reduce x over ranks in rank order; return the result on the root and None on the others. out may be x.
+
+        Args:
+            op: "sum", "prod", "min", "max" or "avg"; see all_reduce.
+            out: only the root's is used.
+        """
+        view = self._input(x)
+        root = self._peer("root", root)
+        reduction = self._reduction(op, view.dtype)
+        target = self._target(view, out, view.shape) if self.rank == root else view
+        if target.address != view.address:
+            arrays.check_separate(view, target)
+        plan = self._lane.strategy.plan(compress, view.dtype, view.count)
+        chosen, schedules = self._choose(algorithm)
+        self._begin(f"reduce({_what(view)}, shape={view.shape}, {op=}, {root=}, {chosen}, {plan})")
+
+        def move(messages: Messages) -> None:
+            schedules.reduce(messages, view.address, target.address, view.count, root, reduction, plan)
+
+        self._move(view, target, move, reduction, algorithm=chosen)
+        return self._result(target, x, out) if self.rank == root else None
+
+    @_collective
+    def gather(
+        self,
+        x: Any,
+        *,
+        root: int = 0,
+        out: Any = None,
+        counts: Sequence[int] | None = None,
+        compress: str = "auto",
+        algorithm: str = "auto",
+    ) -> Any:
+        """Concatenate the x of all ranks on the root, along the first axis in rank order; return None on the others.
+
+        Args:
+            out: only the root's is used.
+            counts: rows (entries along the first axis) of each rank's x; all have as many as this one if not given.
+        """
+        view = self._input(x)
+        root = self._peer("root", root)
+        rows = self._rows(view, "counts", counts, view.shape[:1] * self.size)
+        if rows[self.rank] != view.shape[0]:
+            raise ArgumentError(f"counts[{self.rank}] is {rows[self.rank]}, but x has {view.shape[0]} rows")
+        target = self._target(view, out, (sum(rows), *view.shape[1:])) if self.rank == root else view
+        value_counts = _value_counts(view, rows)
+        if self.rank == root and target.address + sum(value_counts[:root]) * view.dtype.itemsize != view.address:
+            arrays.check_separate(view, target)
+        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
+        chosen, schedules = self._choose(algorithm)
+        self._begin(f"gather({_what(view)}, counts={rows}, {root=}, {chosen}, {plan})")
+
+        def move(messages: Messages) -> None:
+            schedules.gather(messages, view.address, target.address, value_counts, root, plan)
+
+        self._move(view, target, move, algorithm=chosen)
+        return self._result(target, x, out) if self.rank == root else None
+
+    @_collective
+    def scatter(
+        self,
+        x: Any = None,
+        *,
+        root: int = 0,
+        out: Any = None,
+        counts: Sequence[int] | None = None,
+        compress: str = "auto",
+        algorithm: str = "auto",
+    ) -> Any:
+        """Send the p-th part of the root's rows to rank p, and return this rank's part.
+
+        Args:
+            x: on ranks other than the root it only tells shape, dtype and framework; there it may be None if out is
+                given.
+            counts: rows of each rank's part; equal parts if not given.
+        """
+        root = self._peer("root", root)
+        if x is None and out is not None and self.rank != root:
+            view = target = self._on_lane(arrays.view_output(out), "out")
+            rows = self._rows(view, "counts", counts, view.shape[:1] * self.size)
+            if rows[self.rank] != view.shape[0]:
+                raise ArgumentError(f"counts[{self.rank}] is {rows[self.rank]}, but out has {view.shape[0]} rows")
+        else:
+            view = self._input(x)
+            rows = self._rows(view, "counts", counts, self._parts(view) if counts is None else ())
+            if sum(rows) != view.shape[0]:
+                raise ArgumentError(f"counts add up to {sum(rows)}, but x has {view.shape[0]} rows")
+            target = self._target(view, out, (rows[self.rank], *view.shape[1:]))
+        value_counts = _value_counts(view, rows)
+        if self.rank == root and view.address + sum(value_counts[:root]) * view.dtype.itemsize != target.address:
+            arrays.check_separate(view, target)
+        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
+        chosen, schedules = self._choose(algorithm)
+        self._begin(f"scatter({_what(view)}, counts={rows}, {root=}, {chosen}, {plan})")
+
+        def move(messages: Messages) -> None:
+            schedules.scatter(messages, view.address, target.address, value_counts, root, plan)
+
+        self._move(view, target, move, algorithm=chosen)
+        return self._result(target, x, out)
 
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
         """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
@@ -335,6 +487,32 @@ class Communicator:
             self._moving = True
             self._transport.barrier()
             self._moving = False
+
+    @_collective
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Return a communicator of the ranks that give the same color; all ranks must call it.
+
+        Args:
+            color: a whole number, 0 or more; None to be in no new communicator and get None.
+            key: ranks are numbered in the order of their keys, and where these are equal as they are in this one.
+        """
+        if color is not None and (not isinstance(color, SupportsIndex) or not 0 <= index(color) <= _MAX_INT):
+            raise ArgumentError(f"color is {color!r}; expected None or a whole number from 0 to {_MAX_INT}")
+        if not isinstance(key, SupportsIndex) or not -_MAX_INT <= index(key) <= _MAX_INT:
+            raise ArgumentError(f"key is {key!r}; expected a whole number from {-_MAX_INT} to {_MAX_INT}")
+        self._begin("split()")
+        transport = self._transport.split(color if color is None else index(color), index(key))
+        if transport is None:
+            return None
+        transport.begin("split()", compare=False)
+        try:
+            lanes = [lane.split(transport) for lane in self._lanes.values()]
+        except BaseException as error:
+            if not isinstance(error, PeerFailedError):
+                transport.announce(error)
+            raise
+        before = transport.nodes[: transport.rank]
+        return Communicator(transport, lanes, before.count(transport.nodes[transport.rank]), self._config)
 
     def stats(self) -> Mapping[str, Totals]:
         """Return the totals of this rank's calls, by the name of the method."""
@@ -401,6 +579,7 @@ class Communicator:
         target: ArrayView,
         move: Callable[[Messages], None],
         reduction: Reduction | None = None,
+        algorithm: str = "direct",
     ) -> None:
         """Run what moves the data of a call, and record it."""
         begin = time.perf_counter()
@@ -422,7 +601,7 @@ class Communicator:
             self._moving = False
         seconds = time.perf_counter() - begin
         self.last = CallRecord(
-            self._op, "direct", messages.compressed, messages.raw_nbytes, messages.wire_nbytes, seconds
+            self._op, algorithm, messages.compressed, messages.raw_nbytes, messages.wire_nbytes, seconds
         )
         self._totals[self._op].add(self.last)
 
@@ -473,6 +652,18 @@ class Communicator:
         arrays.check_output(target, view.place, view.dtype, shape)
         return target
 
+    def _result(self, target: ArrayView, x: Any, out: Any) -> Any:
+        """Return what a call returns whose result is at target: out, or an array like x."""
+        return arrays.result(target.owner, x) if out is None else out
+
+    def _choose(self, algorithm: str) -> tuple[str, ModuleType]:
+        """Return the name of the algorithm of this call, and the module that has it."""
+        known = [name for name, schedules in _ALGORITHMS.items() if hasattr(schedules, self._op)]
+        chosen = "direct" if algorithm == "auto" else algorithm
+        if chosen not in known:
+            raise ArgumentError(f"algorithm is {algorithm!r}; expected one of auto, {', '.join(known)} for {self._op}")
+        return chosen, _ALGORITHMS[chosen]
+
     def _reduction(self, op: str, dtype: DType) -> Reduction:
         if not isinstance(op, str) or op not in _OPS:
             raise ArgumentError(f"op is {op!r}; expected one of {', '.join(_OPS)}")
@@ -505,18 +696,23 @@ class Communicator:
             )
         return [rows // self.size] * self.size
 
-    def _receive_rows(self, send_rows: Sequence[int], expected: Sequence[int] | None) -> list[int]:
+    def _receive_rows(self, send_rows: Sequence[int]) -> list[int]:
         """Learn from all ranks how many rows they send to this one."""
         if self.size == 1:
-            received = list(send_rows)
-        else:
-            sent = np.array(send_rows, np.int64)
-            got = np.empty_like(sent)
-            self._transport.all_to_all(sent.ctypes.data, sent.itemsize, got.ctypes.data)
-            received = got.tolist()
-        if expected is not None and list(expected) != received:
-            raise MismatchError(f"recv_counts is {list(expected)} on rank {self.rank}, but the ranks send {received}")
-        return received
+            return list(send_rows)
+        sent = np.array(send_rows, np.int64)
+        got = np.empty_like(sent)
+        self._transport.all_to_all(sent.ctypes.data, sent.itemsize, got.ctypes.data)
+        return cast("list[int]", got.tolist())
+
+    def _rows_of_all(self, send_rows: Sequence[int]) -> list[list[int]]:
+        """Learn from all ranks how many rows each sends to each."""
+        if self.size == 1:
+            return [list(send_rows)]
+        sent = np.array(send_rows, np.int64)
+        got = np.empty((self.size, self.size), np.int64)
+        self._transport.all_gather(sent.ctypes.data, sent.nbytes, got.ctypes.data)
+        return got.tolist()
 
     def _peer(self, argument: str, rank: Any) -> int:
         if not isinstance(rank, SupportsIndex) or not 0 <= index(rank) < self.size:

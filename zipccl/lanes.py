@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 from zipccl import devices
 from zipccl.arrays import ArrayView, join_streams
 from zipccl.buffers import BufferPool
-from zipccl.codec import default_codec
+from zipccl.codec.base import Codec
 from zipccl.collectives.device_messages import DeviceMessages
 from zipccl.collectives.messages import HostMessages, Messages
-from zipccl.config import Config, codec_threads
+from zipccl.config import Config
 from zipccl.errors import ArgumentError
 from zipccl.strategy import Strategy
 from zipccl.transport.device import DeviceTransport, Links, StagedLinks
@@ -33,6 +33,9 @@ class Lane(Protocol):
     def messages(self, view: ArrayView, target: ArrayView) -> Messages:
         """Return what makes the messages of a call with an array and its result."""
 
+    def split(self, transport: MpiTransport) -> Lane:
+        """Return the lane's like for some of its ranks; all of these must call it."""
+
     def close(self) -> None:
         """Free what the lane holds."""
 
@@ -42,14 +45,18 @@ class HostLane:
 
     place = "cpu"
 
-    def __init__(self, transport: MpiTransport, config: Config) -> None:
+    def __init__(self, transport: MpiTransport, config: Config, codec: Codec) -> None:
         self.strategy = Strategy(transport.nodes, config)
+        self._config = config
         self._transport = transport
-        self._codec = default_codec(codec_threads(transport.nodes.count(transport.nodes[transport.rank])))
+        self._codec = codec
         self._pool = BufferPool()
 
     def messages(self, view: ArrayView, target: ArrayView) -> HostMessages:  # noqa: ARG002
         return HostMessages(self._transport, self._codec, view.dtype, self._pool)
+
+    def split(self, transport: MpiTransport) -> HostLane:
+        return HostLane(transport, self._config, self._codec)
 
     def close(self) -> None:
         self._pool.clear()
@@ -62,11 +69,15 @@ class DeviceLane:
         self.place = place
         self.strategy = Strategy(host.nodes, config, in_pieces=False)
         self._device, self._codec = devices.opened(place)
+        self._config = config
         self._transport = DeviceTransport(host, self._device, links)
 
     def messages(self, view: ArrayView, target: ArrayView) -> DeviceMessages:
         stream = join_streams(self._device, view, target)
         return DeviceMessages(self._transport, self._device, self._codec, view.dtype, stream)
+
+    def split(self, transport: MpiTransport) -> DeviceLane:
+        return lane_of_device(transport, self._device.kind, self._device.index, self._config)
 
     def close(self) -> None:
         self._transport.close()

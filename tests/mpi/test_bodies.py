@@ -1,4 +1,4 @@
-"""Runs the test bodies of ``bodies/`` on 1 to 4 ranks."""
+"""Runs the test bodies of ``bodies/`` on 1 to 4 ranks, and a little of them on more."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ BODIES = sorted((Path(__file__).parent / "bodies").glob("body_*.py"))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.stem.removeprefix("body_"))
 def test_body(body: Path, ranks: int) -> None:
-    finished = launch(
-        ranks, ["-m", "pytest", "-q", "-o", "python_files=body_*.py", "-p", "no:cacheprovider", str(body)], timeout=240
-    )
+    run(body, ranks)
+
+
+@pytest.mark.parametrize("ranks", [5, 7])
+def test_more_ranks(ranks: int) -> None:
+    run(Path(__file__).parent / "bodies" / "body_algorithms.py", ranks, "-k", "bfloat16 and (rooted or ring or avg)")
+
+
+def run(body: Path, ranks: int, *options: str) -> None:
+    command = ["-m", "pytest", "-q", "-o", "python_files=body_*.py", "-p", "no:cacheprovider", str(body), *options]
+    finished = launch(ranks, command, timeout=240)
     assert finished.status == 0, finished.output
     assert finished.output.count(" passed") == ranks, finished.output

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.tensors import BFLOAT16, assert_same_bits, make, reduced
 from tests.unit.world import World
 from zipccl.codec.base import MAX, MIN, PROD, SUM
 from zipccl.collectives import direct, hierarchical, ring, tree
-from zipccl.collectives.schedule import Reduction, shard_counts
+from zipccl.collectives.schedule import Reduction
 from zipccl.strategy import Plan
 
 Array = NDArray[Any]
@@ -40,7 +41,16 @@ PIECE = 256
 
 compressed = pytest.mark.parametrize("compress", [False, True], ids=["raw", "compressed"])
 sizes = pytest.mark.parametrize("size", SIZES)
-layouts = pytest.mark.parametrize("nodes", LAYOUTS, ids=lambda nodes: "".join(map(str, nodes)))
+
+
+def name_of(parameter: Any) -> str | None:
+    """Name a module, or the nodes of ranks."""
+    if isinstance(parameter, ModuleType):
+        return parameter.__name__.rpartition(".")[2]
+    return "".join(map(str, parameter)) if isinstance(parameter, tuple) else None
+
+
+layouts = pytest.mark.parametrize("nodes", LAYOUTS, ids=name_of)
 
 
 def plan(compress: bool) -> Plan:
@@ -64,92 +74,57 @@ def reduction_of(op: str, size: int) -> Reduction:
     return Reduction(OPS[op], size if op == "avg" else 1)
 
 
+def all_reduce_model(module: Any, inputs: list[Array], op: str, nodes: Sequence[int]) -> Array:
+    if module is hierarchical:
+        return models.hierarchical(inputs, op, nodes)
+    if module is tree:
+        return models.double_binary_tree(inputs, op)
+    if module is ring:
+        return np.concatenate(models.ring(inputs, op, models.shares(len(inputs[0]), len(inputs))))
+    return reduced(inputs, op)
+
+
 def check_all_reduce(
-    world: World, inputs: list[Array], expected: Array, run: Callable[..., None], *, in_place: bool
+    module: Any, world: World, inputs: list[Array], op: str, compress: bool, *, in_place: bool = False
 ) -> None:
+    reduction = reduction_of(op, world.size)
     sources = [x.copy() for x in inputs]
     targets = sources if in_place else [np.zeros_like(x) for x in inputs]
 
     def schedule(messages) -> None:
-        rank = messages.transport.rank
-        run(messages, address(sources[rank]), address(targets[rank]))
+        source, target = (address(arrays[messages.transport.rank]) for arrays in (sources, targets))
+        module.all_reduce(messages, source, target, len(inputs[0]), reduction, plan(compress))
 
     world.run(inputs[0].dtype, schedule)
-    for rank in range(world.size):
-        assert_same_bits(targets[rank], expected)
-        if not in_place:
-            assert_same_bits(sources[rank], inputs[rank])
-
-
-def all_reduce_ways(size: int, count: int, reduction: Reduction, compress: bool) -> dict[str, Callable[..., None]]:
-    counts = shard_counts(count, size)
-    return {
-        "direct": lambda m, s, t: direct.all_reduce(m, s, t, counts, reduction, plan(compress)),
-        "ring": lambda m, s, t: ring.all_reduce(m, s, t, counts, reduction, plan(compress)),
-        "tree": lambda m, s, t: tree.all_reduce(m, s, t, count, reduction, plan(compress)),
-    }
-
-
-def all_reduce_model(way: str, inputs: list[Array], op: str) -> Array:
-    if way == "direct":
-        return reduced(inputs, op)
-    if way == "tree":
-        return models.double_binary_tree(inputs, op)
-    return np.concatenate(models.ring(inputs, op, models.shares(len(inputs[0]), len(inputs))))
+    expected = all_reduce_model(module, inputs, op, world.nodes)
+    for source, target, x in zip(sources, targets, inputs, strict=True):
+        assert_same_bits(target, expected)
+        assert_same_bits(source, expected if in_place else x)
 
 
 @compressed
-@sizes
+@pytest.mark.parametrize("in_place", [False, True], ids=["out of place", "in place"])
 @pytest.mark.parametrize("count", [0, 1, 700, 5000])
-@pytest.mark.parametrize("way", ["direct", "ring", "tree"])
-def test_all_reduce(way, count, size, compress) -> None:
-    inputs = inputs_of(size, count)
-    run = all_reduce_ways(size, count, reduction_of("sum", size), compress)[way]
-    for in_place in (False, True):
-        check_all_reduce(World(size, seed=count), inputs, all_reduce_model(way, inputs, "sum"), run, in_place=in_place)
-
-
-@compressed
-@pytest.mark.parametrize("size", [3, 7])
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
-@pytest.mark.parametrize("way", ["direct", "ring", "tree"])
-def test_all_reduce_of_each_kind(way, dtype, op, size, compress) -> None:
-    if op == "avg" and np.dtype(dtype).kind == "i":
-        pytest.skip("an average of integers is an error")
-    inputs = inputs_of(size, 2000, dtype)
-    run = all_reduce_ways(size, 2000, reduction_of(op, size), compress)[way]
-    check_all_reduce(World(size), inputs, all_reduce_model(way, inputs, op), run, in_place=False)
-
-
-@compressed
-@layouts
-@pytest.mark.parametrize("count", [0, 1, 700, 9000])
-def test_hierarchical_all_reduce(count, nodes, compress) -> None:
-    inputs = inputs_of(len(nodes), count)
-    expected = models.hierarchical(inputs, "avg", nodes)
-
-    def run(messages, source: int, target: int) -> None:
-        reduction = reduction_of("avg", len(nodes))
-        hierarchical.all_reduce(messages, source, target, count, reduction, plan(compress))
-
-    for in_place in (False, True):
-        check_all_reduce(World(len(nodes), nodes, seed=count), inputs, expected, run, in_place=in_place)
+@pytest.mark.parametrize(
+    ("module", "nodes"),
+    [(module, (0,) * size) for module in (direct, ring, tree) for size in SIZES]
+    + [(hierarchical, nodes) for nodes in LAYOUTS],
+    ids=name_of,
+)
+def test_all_reduce(module, nodes, count, in_place, compress) -> None:
+    size = len(nodes)
+    check_all_reduce(module, World(size, nodes, seed=count), inputs_of(size, count), "avg", compress, in_place=in_place)
 
 
 @compressed
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
-@pytest.mark.parametrize("nodes", [(0, 0, 1, 1), (0, 1, 1, 0, 0, 1, 1)], ids=str)
-def test_hierarchical_all_reduce_of_each_kind(nodes, dtype, op, compress) -> None:
+@pytest.mark.parametrize("nodes", [(0, 0, 0), (0, 1, 1, 0, 0, 1, 1)], ids=name_of)
+@pytest.mark.parametrize("module", [direct, ring, tree, hierarchical], ids=name_of)
+def test_all_reduce_of_each_kind(module, nodes, dtype, op, compress) -> None:
     if op == "avg" and np.dtype(dtype).kind == "i":
         pytest.skip("an average of integers is an error")
-    inputs = inputs_of(len(nodes), 2000, dtype)
-
-    def run(messages, source: int, target: int) -> None:
-        hierarchical.all_reduce(messages, source, target, 2000, reduction_of(op, len(nodes)), plan(compress))
-
-    check_all_reduce(World(len(nodes), nodes), inputs, models.hierarchical(inputs, op, nodes), run, in_place=False)
+    check_all_reduce(module, World(len(nodes), nodes), inputs_of(len(nodes), 2000, dtype), op, compress)
 
 
 def check_reduce_scatter(module: Any, world: World, counts: list[int], compress: bool, expected: list[Array]) -> None:
@@ -169,7 +144,7 @@ def check_reduce_scatter(module: Any, world: World, counts: list[int], compress:
 
 @compressed
 @sizes
-@pytest.mark.parametrize("module", [direct, ring])
+@pytest.mark.parametrize("module", [direct, ring], ids=name_of)
 def test_reduce_scatter(module, size, compress) -> None:
     counts = uneven(size)
     inputs = inputs_of(size, sum(counts))
@@ -208,7 +183,7 @@ def check_all_gather(module: Any, world: World, compress: bool, *, in_place: boo
 
 @compressed
 @sizes
-@pytest.mark.parametrize("module", [direct, ring])
+@pytest.mark.parametrize("module", [direct, ring], ids=name_of)
 def test_all_gather(module, size, compress) -> None:
     for in_place in (False, True):
         world = World(size)
@@ -276,7 +251,7 @@ def test_hierarchical_all_to_all(nodes, compress) -> None:
 @compressed
 @sizes
 @pytest.mark.parametrize("count", [0, 1, 1500])
-@pytest.mark.parametrize("module", [direct, tree])
+@pytest.mark.parametrize("module", [direct, tree], ids=name_of)
 def test_broadcast(module, count, size, compress) -> None:
     for root in range(size):
         arrays = inputs_of(size, count)
@@ -296,7 +271,7 @@ def test_broadcast(module, count, size, compress) -> None:
 @compressed
 @sizes
 @pytest.mark.parametrize("count", [0, 1, 1500])
-@pytest.mark.parametrize("module", [direct, tree])
+@pytest.mark.parametrize("module", [direct, tree], ids=name_of)
 def test_reduce(module, count, size, compress) -> None:
     inputs = inputs_of(size, count)
     for root in range(size):
@@ -318,7 +293,7 @@ def test_reduce(module, count, size, compress) -> None:
 
 @compressed
 @sizes
-@pytest.mark.parametrize("module", [direct, tree])
+@pytest.mark.parametrize("module", [direct, tree], ids=name_of)
 def test_gather(module, size, compress) -> None:
     counts = uneven(size)
     inputs = [make(BFLOAT16, (count,), rank) for rank, count in enumerate(counts)]
@@ -340,7 +315,7 @@ def test_gather(module, size, compress) -> None:
 
 @compressed
 @sizes
-@pytest.mark.parametrize("module", [direct, tree])
+@pytest.mark.parametrize("module", [direct, tree], ids=name_of)
 def test_scatter(module, size, compress) -> None:
     counts = uneven(size)
     source = make(BFLOAT16, (sum(counts),))
@@ -391,11 +366,10 @@ def test_no_more_is_encoded_in_a_reduction_than_must_be() -> None:
     size, count = 8, 8 * 512
     inputs = inputs_of(size, count)
 
-    def encoded(way: str) -> int:
+    def encoded(module: Any) -> int:
         world = World(size)
-        run = all_reduce_ways(size, count, reduction_of("sum", size), True)[way]
-        check_all_reduce(world, inputs, all_reduce_model(way, inputs, "sum"), run, in_place=False)
+        check_all_reduce(module, world, inputs, "sum", True)
         return sum(codec.values["encode"] for codec in world.codecs)
 
     # Every partial result on its way up or round, and the result once.
-    assert encoded("direct") == encoded("ring") == encoded("tree") == (size - 1) * count + count
+    assert encoded(direct) == encoded(ring) == encoded(tree) == (size - 1) * count + count

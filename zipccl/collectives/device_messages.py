@@ -92,6 +92,7 @@ class DeviceMessages(Messages):
                 layout = wire.LAYOUT_RAW if nbytes == raw_nbytes else wire.LAYOUT_BLOCKS
                 message = Message(wire.Header(self.dtype, (send.piece.count,), layout), address, nbytes)
             messages.append(message)
+            self.compressed |= send.piece.compress
             wire_nbytes = message.nbytes + (message.header.nbytes if send.piece.compress else 0)
             self.add_sent(raw_nbytes * len(send.peers), wire_nbytes * len(send.peers))
         return messages
@@ -105,6 +106,7 @@ class DeviceMessages(Messages):
                 f"rank {self.transport.rank} expects {expected.count} of {expected.dtype.name}: "
                 "the ranks' arguments differ"
             )
+        self.compressed |= receive.piece.compress
         check_body_nbytes(header, header.nbytes + nbytes)
         if nbytes > header.raw_nbytes:
             raise CorruptPayloadError(f"rank {receive.peer} sends a body of {nbytes} bytes for {header.raw_nbytes}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from zipccl.codec.base import accumulator_itemsize
 from zipccl.collectives.messages import Messages, Parcel
-from zipccl.collectives.schedule import LAG, Combiner, Reduction, Schedule, starts_of
+from zipccl.collectives.schedule import LAG, Combiner, Reduction, Schedule, shard_counts, starts_of
 from zipccl.strategy import Plan
 from zipccl.transport.base import Receive, Values
 
@@ -113,15 +113,14 @@ def reduce_scatter(
     combiner.close()
 
 
-def all_reduce(
-    messages: Messages, source: int, target: int, counts: Sequence[int], reduction: Reduction, plan: Plan
-) -> None:
-    """Reduce all values over ranks: each rank r reduces its shard of counts[r] values and sends it to all others.
+def all_reduce(messages: Messages, source: int, target: int, count: int, reduction: Reduction, plan: Plan) -> None:
+    """Reduce count values over ranks: each rank reduces its shard and sends it to all others.
 
     A piece is sent on as soon as it is reduced. target may be source: what comes from a rank overwrites only values
     that this rank had sent it before.
     """
     rank, peers = messages.transport.rank, _others(messages)
+    counts = shard_counts(count, messages.transport.size)
     starts = starts_of(messages, target, counts)
     schedule = Schedule()
     combiner = Combiner(messages, schedule, min(plan.chunk_count, counts[rank]))

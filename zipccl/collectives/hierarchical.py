@@ -135,7 +135,7 @@ def all_reduce(messages: Messages, source: int, target: int, count: int, reducti
     layout = Layout(messages.transport)
     inside = replace(plan, compress=False)
     if len(layout.nodes) == 1:
-        direct.all_reduce(messages, source, target, shard_counts(count, len(layout.ranks)), reduction, inside)
+        direct.all_reduce(messages, source, target, count, reduction, inside)
         return
     shards = min(map(len, layout.nodes))
     counts = [part for shard in shard_counts(count, shards) for part in shard_counts(shard, len(layout.nodes))]
@@ -173,7 +173,6 @@ def all_reduce(messages: Messages, source: int, target: int, count: int, reducti
         for number in parts_of(local) if fellow != rank else ():
             for step, piece in enumerate(results[number], 3 * LAG):
                 schedule.receive(step, fellow, piece)
-    messages.compressed |= plan.compress and layout.local < shards and count > 0
     messages.exchange(schedule.steps())
     combiner.close()
 

@@ -51,7 +51,6 @@ class Messages(ABC):
 
     def pieces(self, address: int, count: int, plan: Plan) -> list[Piece]:
         """Cut count values at an address into pieces."""
-        self.compressed |= plan.compress and count > 0
         return [
             Piece(address + start * self.dtype.itemsize, min(plan.chunk_count, count - start), plan.compress)
             for start in range(0, count, plan.chunk_count)
@@ -204,6 +203,7 @@ class HostMessages(Messages):
             message = (send.relay.message.address, send.relay.message.nbytes)
         elif piece.compress:
             message = (buffer, encode_to(self._codec, self.dtype, (piece.count,), piece.address, buffer))
+        self.compressed |= piece.compress
         self.add_sent(nbytes * peers, message[1] * peers)
         return message
 
@@ -215,6 +215,7 @@ class HostMessages(Messages):
             if receive.use:
                 receive.use(Values(address, piece.count))
             return
+        self.compressed = True
         header = self._header(peer, address, nbytes, piece.count)
         if receive.use:
             coded = header.layout == wire.LAYOUT_BLOCKS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zipccl.collectives.messages import Messages
-from zipccl.collectives.schedule import Combiner, Reduction, Schedule, starts_of
+from zipccl.collectives.schedule import Combiner, Reduction, Schedule, shard_counts, starts_of
 from zipccl.strategy import Plan
 from zipccl.transport.base import Piece, Receive
 
@@ -44,14 +44,13 @@ def reduce_scatter(
     messages.give_back(partials)
 
 
-def all_reduce(
-    messages: Messages, source: int, target: int, counts: Sequence[int], reduction: Reduction, plan: Plan
-) -> None:
-    """Reduce all values over ranks: the r-th shard of counts[r] values goes round until rank r has the result.
+def all_reduce(messages: Messages, source: int, target: int, count: int, reduction: Reduction, plan: Plan) -> None:
+    """Reduce count values over ranks: the r-th shard goes round until rank r has the result, and once more.
 
     target may be source: a shard passes each rank once before its result comes.
     """
     rank = messages.transport.rank
+    counts = shard_counts(count, messages.transport.size)
     sources, targets = starts_of(messages, source, counts), starts_of(messages, target, counts)
     schedule = Schedule()
     combiner = Combiner(messages, schedule, min(plan.chunk_count, max(counts)))

@@ -66,7 +66,7 @@ class Send:
     @property
     def ready(self) -> bool:
         """Whether all that it waits for is done."""
-        return all(receive.done for receive in self.after)
+        return not self.after or all(receive.done for receive in self.after)
 
 
 class Step(NamedTuple):

@@ -48,8 +48,7 @@ class MpiTransport:
         self.rank: int = communicator.rank
         self.size: int = communicator.size
         self.nodes = nodes
-        self._timeout = config.timeout
-        self._max_message_nbytes = config.max_message_nbytes
+        self._config = config
         self._pool = BufferPool()
         self._process = os.getpid()
         self._closed = False
@@ -127,7 +126,7 @@ class MpiTransport:
         Args:
             owner: what keeps the memory alive.
         """
-        parts = self._max_message_nbytes
+        parts = self._config.max_message_nbytes
         requests = [
             start(_memory(transfer.address + at, min(parts, transfer.nbytes - at)), transfer.peer, _TRANSFER_TAG)
             for start, transfers in ((self._communicator.Irecv, receives), (self._communicator.Isend, sends))
@@ -169,6 +168,25 @@ class MpiTransport:
     def barrier(self) -> None:
         """Wait until all ranks are here."""
         self._wait(self._communicator.Ibarrier())
+
+    def split(self, color: int | None, key: int) -> MpiTransport | None:
+        """Return a transport of the ranks that give the same color, in the order of keys, or else None.
+
+        Raises:
+            TransportError: MPI cannot make another communicator.
+        """
+        self.barrier()  # MPI's own call would wait for a missing rank without end
+        try:
+            part = self._communicator.Split(MPI.UNDEFINED if color is None else color, key)
+        except MPI.Exception as error:
+            raise TransportError(
+                f"MPI cannot make another communicator: {error.Get_error_string()}; close() those no longer needed"
+            ) from error
+        if part == MPI.COMM_NULL:
+            return None
+        ranks = part.group.Translate_ranks(None, self._communicator.group)
+        nodes = list(dict.fromkeys(self.nodes[rank] for rank in ranks))
+        return MpiTransport(part, [nodes.index(self.nodes[rank]) for rank in ranks], self._config)
 
     def close(self) -> None:
         """Free what the transport holds."""
@@ -212,10 +230,10 @@ class MpiTransport:
                 os.sched_yield()
                 now = time.monotonic()
                 if idle == _SPINS_BEFORE_YIELD:
-                    deadline = now + self._timeout
+                    deadline = now + self._config.timeout
                 elif now > deadline:
                     raise CollectiveTimeoutError(
-                        f"rank {self.rank} of {self.size} waited {self._timeout:g} s for {describe()}; "
+                        f"rank {self.rank} of {self.size} waited {self._config.timeout:g} s for {describe()}; "
                         "a rank has died, hangs, or did not make this call"
                     )
         except MPI.Exception as error:

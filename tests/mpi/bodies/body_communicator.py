@@ -65,7 +65,8 @@ def test_one_rank_never_calls_the_transport(comm: zipccl.Communicator, monkeypat
         pytest.skip("needs a single rank")
     monkeypatch.setattr(comm, "_transport", None)
     x = make(BFLOAT16, (1000,))
-    for call in (comm.all_gather, comm.all_reduce, comm.reduce_scatter, comm.all_to_all, comm.broadcast):
+    calls = (comm.all_gather, comm.all_reduce, comm.reduce_scatter, comm.all_to_all, comm.broadcast)
+    for call in (*calls, comm.reduce, comm.gather, comm.scatter):
         result = call(x)
         assert result is not x
         assert (result == x).all()
