@@ -33,11 +33,12 @@ from zipccl.errors import (
 )
 from zipccl.lanes import HostLane, Lane, lane_of_device
 from zipccl.stats import CallRecord, Totals
+from zipccl.strategy import GATHER, NATIVE, Plan
 
 if TYPE_CHECKING:
     from zipccl.transport.mpi import MpiTransport
 
-_ALGORITHMS: dict[str, ModuleType] = {"direct": direct, "ring": ring, "tree": tree, "hierarchical": hierarchical}
+_SCHEDULES: dict[str, ModuleType] = {"direct": direct, "ring": ring, "tree": tree, "hierarchical": hierarchical}
 """Modules, whose functions have the names of the collectives that they can do."""
 
 _OPS = {"sum": SUM, "prod": PROD, "min": MIN, "max": MAX, "avg": SUM}
@@ -70,9 +71,9 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
 
     transport = MpiTransport(world.communicator, world.nodes, config)
     codec = default_codec(codec_threads(world.nodes.count(world.nodes[transport.rank])))
-    lanes: list[Lane] = [HostLane(transport, config, codec)]
     transport.begin("init()", compare=False)
     try:
+        lanes: list[Lane] = [HostLane(transport, config, codec)]
         kind, index = devices.choose(device, world.local_rank)
         transport.begin(f"init(device={kind})", compare=True)
         if kind != "cpu":
@@ -166,18 +167,19 @@ class Communicator:
         own = target.address + sum(value_counts[: self.rank]) * view.dtype.itemsize
         if own != view.address:
             arrays.check_separate(view, target)
-        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
-        chosen, schedules = self._choose(algorithm)
-        self._begin(f"all_gather({_what(view)}, counts={rows}, {chosen}, {plan})")
+        even = len(set(rows)) == 1 and not self._too_large(target)
+        plan = self._plan(compress, algorithm, view, max(value_counts), even=even)
+        self._begin(f"all_gather({_what(view)}, counts={rows}, {plan})")
 
         def move(messages: Messages) -> None:
-            if schedules is not direct or plan.compress or len(set(rows)) > 1 or self._too_large(target):
-                schedules.all_gather(messages, view.address, target.address, value_counts, plan)
-            else:
+            if plan.algorithm == NATIVE:
                 messages.all_gather(view.address, view.nbytes, target.address)
                 messages.add_sent(view.nbytes * (self.size - 1))
+            else:
+                schedules = _SCHEDULES[plan.algorithm]
+                schedules.all_gather(messages, view.address, target.address, value_counts, plan)
 
-        self._move(view, target, move, algorithm=chosen)
+        self._move(view, target, move, plan)
         return self._result(target, x, out)
 
     @_collective
@@ -204,41 +206,40 @@ class Communicator:
             raise ArgumentError(f"send_counts add up to {sum(send_rows)}, but x has {view.shape[0]} rows")
         if recv_counts is not None:
             recv_counts = self._rows(view, "recv_counts", recv_counts, ())
-        parts = send_rows[0] if even else "uneven"
-        chosen, _ = self._choose(algorithm)
-        plan = self._lane.strategy.plan(compress, view.dtype, 0)
-        self._begin(f"all_to_all({_what(view)}, rows={parts}, {chosen}, {plan})")
-        rows = [send_rows] * self.size if even else []
-        if chosen == "hierarchical" and not even:
+        if even:
+            plan = self._plan(compress, algorithm, view, view.count // self.size, even=not self._too_large(view))
+            self._begin(f"all_to_all({_what(view)}, rows={send_rows[0]}, {plan})")
+            receive_rows = send_rows
+        else:
+            # What two ranks have for each other tells only them how it is done; nothing is learnt from that.
+            schedule = "direct" if algorithm == "auto" else algorithm
+            plan = self._plan(compress, schedule, view, 0)
+            self._begin(f"all_to_all({_what(view)}, uneven rows, {schedule}, {compress=})")
             rows = self._rows_of_all(send_rows)
-        receive_rows = [row[self.rank] for row in rows] if rows else self._receive_rows(send_rows)
+            receive_rows = [row[self.rank] for row in rows]
         if recv_counts is not None and list(recv_counts) != receive_rows:
             raise MismatchError(
                 f"recv_counts is {list(recv_counts)} on rank {self.rank}, but the ranks send {receive_rows}"
             )
         target = self._target(view, out, (sum(receive_rows), *view.shape[1:]))
         arrays.check_separate(view, target)
-        plan = self._lane.strategy.plan(compress, view.dtype, view.count // self.size)
+
+        def plan_for(count: int) -> Plan:
+            return plan if even else self._plan(compress, "direct", view, count, alone=True)
 
         def move(messages: Messages) -> None:
-            if chosen == "hierarchical":
-                counts = [_value_counts(view, row) for row in rows]
-                largest = self._lane.strategy.plan(compress, view.dtype, max(map(max, counts)))
-                hierarchical.all_to_all(messages, view.address, target.address, counts, largest)
-            elif plan.compress or not even or self._too_large(view):
-                direct.all_to_all(
-                    messages,
-                    view.address,
-                    _value_counts(view, send_rows),
-                    target.address,
-                    _value_counts(view, receive_rows),
-                    lambda count: self._lane.strategy.plan(compress, view.dtype, count),
-                )
-            else:
+            if plan.algorithm == NATIVE:
                 messages.all_to_all(view.address, view.nbytes // self.size, target.address)
                 messages.add_sent(view.nbytes // self.size * (self.size - 1))
+            elif plan.algorithm == "hierarchical":
+                counts = [_value_counts(view, row) for row in ([send_rows] * self.size if even else rows)]
+                largest = plan if even else self._plan(compress, schedule, view, max(map(max, counts)), alone=True)
+                hierarchical.all_to_all(messages, view.address, target.address, counts, largest)
+            else:
+                sent, received = _value_counts(view, send_rows), _value_counts(view, receive_rows)
+                direct.all_to_all(messages, view.address, sent, target.address, received, plan_for)
 
-        self._move(view, target, move, algorithm=chosen)
+        self._move(view, target, move, plan)
         return self._result(target, x, out)
 
     @_collective
@@ -269,13 +270,12 @@ class Communicator:
         target = self._target(view, out, (rows[self.rank], *view.shape[1:]))
         arrays.check_separate(view, target)
         value_counts = _value_counts(view, rows)
-        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
-        chosen, schedules = self._choose(algorithm)
-        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {chosen}, {plan})")
+        plan = self._plan(compress, algorithm, view, max(value_counts), even=len(set(rows)) == 1)
+        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan})")
 
         def move(messages: Messages) -> None:
-            gathers = len(set(rows)) == 1 and self._lane.strategy.gathers(view.nbytes)
-            if schedules is not direct or plan.compress or not gathers:
+            if plan.algorithm != GATHER:
+                schedules = _SCHEDULES[plan.algorithm]
                 schedules.reduce_scatter(messages, view.address, target.address, value_counts, reduction, plan)
                 return
             gathered = messages.take(view.nbytes)
@@ -284,7 +284,7 @@ class Communicator:
             direct.reduce_gathered(messages, gathered.address, target.address, target.count, self.size, reduction)
             messages.give_back(gathered)
 
-        self._move(view, target, move, reduction, algorithm=chosen)
+        self._move(view, target, move, plan, reduction)
         return self._result(target, x, out)
 
     @_collective
@@ -304,13 +304,12 @@ class Communicator:
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
-        chosen, schedules = self._choose(algorithm)
-        largest = shard_counts(view.count, 2 if schedules is tree else self.size)[0]
-        plan = self._lane.strategy.plan(compress, view.dtype, largest)
-        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {chosen}, {plan})")
+        plan = self._plan(compress, algorithm, view, shard_counts(view.count, self.size)[0])
+        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
 
         def move(messages: Messages) -> None:
-            if schedules is not direct or plan.compress or not self._lane.strategy.gathers(view.nbytes):
+            if plan.algorithm != GATHER:
+                schedules = _SCHEDULES[plan.algorithm]
                 schedules.all_reduce(messages, view.address, target.address, view.count, reduction, plan)
                 return
             gathered = messages.take(view.nbytes * self.size)
@@ -319,7 +318,7 @@ class Communicator:
             direct.reduce_gathered(messages, gathered.address, target.address, view.count, self.size, reduction)
             messages.give_back(gathered)
 
-        self._move(view, target, move, reduction, algorithm=chosen)
+        self._move(view, target, move, plan, reduction)
         return self._result(target, x, out)
 
     @_collective
@@ -332,20 +331,19 @@ class Communicator:
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
-        plan = self._lane.strategy.plan(compress, view.dtype, view.count)
-        chosen, schedules = self._choose(algorithm)
-        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {chosen}, {plan})")
+        plan = self._plan(compress, algorithm, view, view.count, even=not self._too_large(view))
+        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan})")
 
         def move(messages: Messages) -> None:
             if self.rank == root:
                 messages.copy(view.address, target.address, view.nbytes)
-            if schedules is not direct or plan.compress or self._too_large(view):
-                schedules.broadcast(messages, target.address, view.count, root, plan)
-            else:
+            if plan.algorithm == NATIVE:
                 messages.broadcast(target.address, view.nbytes, root)
                 messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
+            else:
+                _SCHEDULES[plan.algorithm].broadcast(messages, target.address, view.count, root, plan)
 
-        self._move(view, target, move, algorithm=chosen)
+        self._move(view, target, move, plan)
         return self._result(target, x, out)
 
     @_collective
@@ -371,14 +369,14 @@ class Communicator:
         target = self._target(view, out, view.shape) if self.rank == root else view
         if target.address != view.address:
             arrays.check_separate(view, target)
-        plan = self._lane.strategy.plan(compress, view.dtype, view.count)
-        chosen, schedules = self._choose(algorithm)
-        self._begin(f"reduce({_what(view)}, shape={view.shape}, {op=}, {root=}, {chosen}, {plan})")
+        plan = self._plan(compress, algorithm, view, view.count)
+        self._begin(f"reduce({_what(view)}, shape={view.shape}, {op=}, {root=}, {plan})")
 
         def move(messages: Messages) -> None:
+            schedules = _SCHEDULES[plan.algorithm]
             schedules.reduce(messages, view.address, target.address, view.count, root, reduction, plan)
 
-        self._move(view, target, move, reduction, algorithm=chosen)
+        self._move(view, target, move, plan, reduction)
         return self._result(target, x, out) if self.rank == root else None
 
     @_collective
@@ -407,14 +405,14 @@ class Communicator:
         value_counts = _value_counts(view, rows)
         if self.rank == root and target.address + sum(value_counts[:root]) * view.dtype.itemsize != view.address:
             arrays.check_separate(view, target)
-        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
-        chosen, schedules = self._choose(algorithm)
-        self._begin(f"gather({_what(view)}, counts={rows}, {root=}, {chosen}, {plan})")
+        plan = self._plan(compress, algorithm, view, max(value_counts))
+        self._begin(f"gather({_what(view)}, counts={rows}, {root=}, {plan})")
 
         def move(messages: Messages) -> None:
+            schedules = _SCHEDULES[plan.algorithm]
             schedules.gather(messages, view.address, target.address, value_counts, root, plan)
 
-        self._move(view, target, move, algorithm=chosen)
+        self._move(view, target, move, plan)
         return self._result(target, x, out) if self.rank == root else None
 
     @_collective
@@ -450,14 +448,14 @@ class Communicator:
         value_counts = _value_counts(view, rows)
         if self.rank == root and view.address + sum(value_counts[:root]) * view.dtype.itemsize != target.address:
             arrays.check_separate(view, target)
-        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
-        chosen, schedules = self._choose(algorithm)
-        self._begin(f"scatter({_what(view)}, counts={rows}, {root=}, {chosen}, {plan})")
+        plan = self._plan(compress, algorithm, view, max(value_counts))
+        self._begin(f"scatter({_what(view)}, counts={rows}, {root=}, {plan})")
 
         def move(messages: Messages) -> None:
+            schedules = _SCHEDULES[plan.algorithm]
             schedules.scatter(messages, view.address, target.address, value_counts, root, plan)
 
-        self._move(view, target, move, algorithm=chosen)
+        self._move(view, target, move, plan)
         return self._result(target, x, out)
 
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
@@ -578,8 +576,8 @@ class Communicator:
         view: ArrayView,
         target: ArrayView,
         move: Callable[[Messages], None],
+        plan: Plan,
         reduction: Reduction | None = None,
-        algorithm: str = "direct",
     ) -> None:
         """Run what moves the data of a call, and record it."""
         begin = time.perf_counter()
@@ -595,13 +593,20 @@ class Communicator:
             try:
                 move(messages)
                 messages.finish()
+                self._lane.strategy.record(plan, time.perf_counter() - begin)
             except BaseException:
                 never_free((view.owner, target.owner, messages))
                 raise
             self._moving = False
         seconds = time.perf_counter() - begin
         self.last = CallRecord(
-            self._op, algorithm, messages.compressed, messages.raw_nbytes, messages.wire_nbytes, seconds
+            self._op,
+            plan.algorithm,
+            messages.compressed,
+            messages.raw_nbytes,
+            messages.wire_nbytes,
+            seconds,
+            plan.reason,
         )
         self._totals[self._op].add(self.last)
 
@@ -620,13 +625,14 @@ class Communicator:
         def parcel(argument: str, peer: Any, view: ArrayView) -> Parcel:
             if self._peer(argument, peer) == self.rank:
                 raise ArgumentError(f"{argument} is {peer}, this rank itself; expected another rank")
-            plan = self._lane.strategy.plan(compress, view.dtype, view.count)
+            plan = self._plan(compress, "auto", view, view.count, op="send", alone=True)
             return Parcel(int(peer), view.address, view.count, plan)
 
         outgoing = parcel(*to, view) if to else None
         incoming = parcel(*origin, target) if origin else None
+        plan = next(parcel.plan for parcel in (outgoing, incoming) if parcel)
         try:
-            self._move(view, target, lambda messages: direct.send_receive(messages, outgoing, incoming))
+            self._move(view, target, lambda messages: direct.send_receive(messages, outgoing, incoming), plan)
         except BaseException as error:
             self._end(f"{op} failed with {type(error).__name__}: {error}")
             raise
@@ -656,13 +662,20 @@ class Communicator:
         """Return what a call returns whose result is at target: out, or an array like x."""
         return arrays.result(target.owner, x) if out is None else out
 
-    def _choose(self, algorithm: str) -> tuple[str, ModuleType]:
-        """Return the name of the algorithm of this call, and the module that has it."""
-        known = [name for name, schedules in _ALGORITHMS.items() if hasattr(schedules, self._op)]
-        chosen = "direct" if algorithm == "auto" else algorithm
-        if chosen not in known:
-            raise ArgumentError(f"algorithm is {algorithm!r}; expected one of auto, {', '.join(known)} for {self._op}")
-        return chosen, _ALGORITHMS[chosen]
+    def _plan(
+        self,
+        compress: str,
+        algorithm: str,
+        view: ArrayView,
+        count: int,
+        *,
+        op: str | None = None,
+        even: bool = True,
+        alone: bool = False,
+    ) -> Plan:
+        """Decide on this call; see Strategy.plan."""
+        strategy = self._lane.strategy
+        return strategy.plan(op or self._op, compress, algorithm, view.dtype, count, even=even, alone=alone)
 
     def _reduction(self, op: str, dtype: DType) -> Reduction:
         if not isinstance(op, str) or op not in _OPS:
@@ -695,15 +708,6 @@ class Communicator:
                 f"x has {rows} rows, which {self.size} ranks cannot share evenly; pass counts for uneven parts"
             )
         return [rows // self.size] * self.size
-
-    def _receive_rows(self, send_rows: Sequence[int]) -> list[int]:
-        """Learn from all ranks how many rows they send to this one."""
-        if self.size == 1:
-            return list(send_rows)
-        sent = np.array(send_rows, np.int64)
-        got = np.empty_like(sent)
-        self._transport.all_to_all(sent.ctypes.data, sent.itemsize, got.ctypes.data)
-        return cast("list[int]", got.tolist())
 
     def _rows_of_all(self, send_rows: Sequence[int]) -> list[list[int]]:
         """Learn from all ranks how many rows each sends to each."""

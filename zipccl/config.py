@@ -7,6 +7,9 @@ ZIPCCL_TIMEOUT            seconds without any progress after which a call gives 
 ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the first call of each kind, 2 on every
                           call (default 1)
 ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
+ZIPCCL_PROFILE            file that `zipccl calibrate` wrote, with the speed of links and codec (default: they are
+                          measured when a communicator is made)
+ZIPCCL_LOG                info to tell on rank 0 what is decided and why (default: warning)
 ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
 ZIPCCL_SHARE_GPU          1 if ranks on a node may have the same GPU (default 0)
 ZIPCCL_CUDA_AWARE_MPI     1 to give GPU addresses to MPI where NCCL is missing, which MPI must have been built for
@@ -16,6 +19,7 @@ ZIPCCL_CACHE_DIR          where compiled kernels are kept (default: zipccl in XD
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +41,7 @@ class Config:
     max_message_nbytes: int
     share_gpu: bool = False
     cuda_aware_mpi: bool = False
+    profile: Path | None = None
 
     @classmethod
     def from_environment(cls, timeout: float | None = None) -> Config:
@@ -54,12 +59,19 @@ class Config:
             max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30, "a number of bytes, more than 0"),
             share_gpu=_variable("ZIPCCL_SHARE_GPU", _SWITCH.__getitem__, False, "0 or 1"),
             cuda_aware_mpi=_variable("ZIPCCL_CUDA_AWARE_MPI", _SWITCH.__getitem__, False, "0 or 1"),
+            profile=_variable("ZIPCCL_PROFILE", Path, None, "a file"),
         )
 
 
 def forced_isa() -> str | None:
     """Return the instruction set that the environment asks for."""
     return os.environ.get("ZIPCCL_FORCE_ISA") or None
+
+
+def log_level() -> int:
+    """Return the level of what is told about decisions, as logging has it."""
+    levels = {"info": logging.INFO, "warning": logging.WARNING}
+    return _variable("ZIPCCL_LOG", levels.__getitem__, logging.WARNING, "info or warning")
 
 
 def cache_directory() -> Path | None:

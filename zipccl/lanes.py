@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING, Protocol
 
 from zipccl import devices
 from zipccl.arrays import ArrayView, join_streams
-from zipccl.buffers import BufferPool
+from zipccl.buffers import Buffer, BufferPool
 from zipccl.codec.base import Codec
 from zipccl.collectives.device_messages import DeviceMessages
 from zipccl.collectives.messages import HostMessages, Messages
 from zipccl.config import Config
+from zipccl.devices.base import Device, Memory
 from zipccl.errors import ArgumentError
-from zipccl.strategy import Strategy
+from zipccl.strategy import Profile, Strategy
+from zipccl.strategy.profile import CodecSpeed, measure_codec, measure_links
+from zipccl.transport.base import Transfer
 from zipccl.transport.device import DeviceTransport, Links, StagedLinks
 from zipccl.transport.nccl import connect
 
 if TYPE_CHECKING:
     from zipccl.transport.mpi import MpiTransport
+
+
+_DEVICE_CODEC = {"bfloat16": CodecSpeed(encode=400e9, decode=600e9, decode_reduce=400e9, accumulate=700e9)}
+"""Of a GPU: an estimate. It decides what is tried first, not what is chosen."""
 
 
 class Lane(Protocol):
@@ -45,8 +52,15 @@ class HostLane:
 
     place = "cpu"
 
-    def __init__(self, transport: MpiTransport, config: Config, codec: Codec) -> None:
-        self.strategy = Strategy(transport.nodes, config)
+    def __init__(self, transport: MpiTransport, config: Config, codec: Codec, profile: Profile | None = None) -> None:
+        """Make the lane; all ranks must do so at once.
+
+        Args:
+            profile: by default it is read or measured.
+        """
+        if profile is None:
+            profile = _host_profile(transport, config, codec)
+        self.strategy = Strategy(transport.nodes, config, profile, transport.greatest)
         self._config = config
         self._transport = transport
         self._codec = codec
@@ -56,7 +70,7 @@ class HostLane:
         return HostMessages(self._transport, self._codec, view.dtype, self._pool)
 
     def split(self, transport: MpiTransport) -> HostLane:
-        return HostLane(transport, self._config, self._codec)
+        return HostLane(transport, self._config, self._codec, self.strategy.profile)
 
     def close(self) -> None:
         self._pool.clear()
@@ -65,9 +79,9 @@ class HostLane:
 class DeviceLane:
     """Arrays in a device's memory, in the order of the stream that is theirs when a call begins."""
 
-    def __init__(self, host: MpiTransport, place: str, links: Links, config: Config) -> None:
+    def __init__(self, host: MpiTransport, place: str, links: Links, config: Config, profile: Profile) -> None:
         self.place = place
-        self.strategy = Strategy(host.nodes, config, in_pieces=False)
+        self.strategy = Strategy(host.nodes, config, profile, host.greatest, in_pieces=False)
         self._device, self._codec = devices.opened(place)
         self._config = config
         self._transport = DeviceTransport(host, self._device, links)
@@ -77,16 +91,23 @@ class DeviceLane:
         return DeviceMessages(self._transport, self._device, self._codec, view.dtype, stream)
 
     def split(self, transport: MpiTransport) -> DeviceLane:
-        return lane_of_device(transport, self._device.kind, self._device.index, self._config)
+        return lane_of_device(
+            transport, self._device.kind, self._device.index, self._config, profile=self.strategy.profile
+        )
 
     def close(self) -> None:
         self._transport.close()
 
 
-def lane_of_device(host: MpiTransport, kind_name: str, index: int, config: Config) -> DeviceLane:
+def lane_of_device(
+    host: MpiTransport, kind_name: str, index: int, config: Config, profile: Profile | None = None
+) -> DeviceLane:
     """Return the lane for a device; all ranks must call it, with devices of one kind.
 
     The devices are connected by NCCL, or through the hosts' memory where there is none.
+
+    Args:
+        profile: by default it is measured.
 
     Raises:
         ArgumentError: two ranks have the same device, and nobody said that they may.
@@ -108,4 +129,29 @@ def lane_of_device(host: MpiTransport, kind_name: str, index: int, config: Confi
         links: Links = StagedLinks(host, device, direct=config.cuda_aware_mpi)
     else:
         links = connect(kind.nccl, host, device, config.max_message_nbytes)
-    return DeviceLane(host, place, links, config)
+    return DeviceLane(host, place, links, config, profile or _device_profile(host, device, links))
+
+
+def _host_profile(transport: MpiTransport, config: Config, codec: Codec) -> Profile:
+    """Return the profile of CPU ranks, the same on all of them."""
+    if config.profile is not None:
+        return Profile.load(config.profile)
+
+    def exchange(peer: int, source: int, target: int, nbytes: int) -> None:
+        transport.transfer([Transfer(peer, source, nbytes)], [Transfer(peer, target, nbytes)])
+
+    links = measure_links(transport.rank, transport.nodes, exchange, Buffer, transport.greatest)
+    return Profile(*links, measure_codec(codec, transport.greatest))
+
+
+def _device_profile(host: MpiTransport, device: Device, links: Links) -> Profile:
+    """Return the profile of devices, the same on all ranks."""
+
+    def exchange(peer: int, source: int, target: int, nbytes: int) -> None:
+        links.move([Transfer(peer, source, nbytes)], [Transfer(peer, target, nbytes)], 0)
+        device.synchronize(0)
+
+    def allocate(nbytes: int) -> Memory:
+        return device.allocate(nbytes, 0)
+
+    return Profile(*measure_links(host.rank, host.nodes, exchange, allocate, host.greatest), _DEVICE_CODEC)

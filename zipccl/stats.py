@@ -12,6 +12,7 @@ class CallRecord:
     Attributes:
         raw_nbytes: bytes that this rank's messages would have taken without compression.
         wire_nbytes: bytes that they took, headers included.
+        reason: why it was done by this algorithm, and compressed or not, in words for people.
     """
 
     op: str
@@ -20,6 +21,7 @@ class CallRecord:
     raw_nbytes: int
     wire_nbytes: int
     seconds: float
+    reason: str = ""
 
     @property
     def ratio(self) -> float:

@@ -54,7 +54,7 @@ layouts = pytest.mark.parametrize("nodes", LAYOUTS, ids=name_of)
 
 
 def plan(compress: bool) -> Plan:
-    return Plan(compress, PIECE)
+    return Plan("direct", compress, PIECE)
 
 
 def address(array: Array) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from zipccl.buffers import Buffer
 from zipccl.codec import default_codec
 from zipccl.codec.wire import DTYPES, dtype_named
 from zipccl.config import Config
@@ -14,7 +15,7 @@ from zipccl.strategy import Plan, Strategy, model
 from zipccl.strategy.choice import Choice
 from zipccl.strategy.model import Topology
 from zipccl.strategy.plan import GATHER, NATIVE, Way
-from zipccl.strategy.profile import CodecSpeed, Link, Profile, calibrate
+from zipccl.strategy.profile import CodecSpeed, Link, Profile, measure_codec, measure_links
 from zipccl.strategy.selection import SCHEDULES
 
 BFLOAT16 = dtype_named("bfloat16")
@@ -28,7 +29,7 @@ def profile(gigabits: float) -> Profile:
 
 
 def strategy(gigabits: float = 1, nodes: list[int] | None = None) -> Strategy:
-    return Strategy(nodes or TWO_NODES, CONFIG, lambda: profile(gigabits), list)
+    return Strategy(nodes or TWO_NODES, CONFIG, profile(gigabits), list)
 
 
 def plan(
@@ -154,22 +155,6 @@ def test_calls_that_some_ranks_make_alone_try_nothing() -> None:
     assert choice.ways == [COMPRESSED]
 
 
-def test_the_profile_is_made_when_it_is_needed_and_once() -> None:
-    made = []
-
-    def make() -> Profile:
-        made.append(1)
-        return profile(1)
-
-    lazy = Strategy(TWO_NODES, CONFIG, make, list)
-    plan(lazy, count=100)
-    plan(lazy, compress="always")
-    assert not made
-    plan(lazy)
-    plan(lazy, "all_reduce")
-    assert made == [1]
-
-
 def test_the_break_even_bandwidth_is_where_both_take_as_long() -> None:
     topology = Topology.of([0, 1])
     even_at = model.break_even_bandwidth("all_gather", COMPRESSED, BFLOAT16, topology, profile(1))
@@ -196,16 +181,21 @@ def test_a_profile_that_is_none_is_refused(tmp_path: Path, content: str | None) 
         Profile.load(path)
 
 
-def test_calibrating_alone_measures_the_codec() -> None:
+def test_a_rank_alone_has_links_too() -> None:
     def exchange(*_: int) -> None:
         raise AssertionError("there is nobody to exchange with")
 
-    measured = calibrate(0, [0], default_codec(), exchange, list)
-    assert measured.inside == measured.between
-    assert all(speeds.encode > 1e6 and speeds.decode > 1e6 for speeds in measured.codec.values())
+    inside, between = measure_links(0, [0], exchange, Buffer, list)
+    assert inside == between
 
 
-def test_calibrating_measures_both_links() -> None:
+def test_the_codec_is_measured() -> None:
+    speeds = measure_codec(default_codec(1), list)
+    assert set(speeds) == {"bfloat16", "float32"}
+    assert all(speed.encode > 1e6 and speed.decode_reduce > 1e6 for speed in speeds.values())
+
+
+def test_ranks_measure_both_links_in_pairs() -> None:
     peers = []
 
     def exchange(peer: int, source: int, target: int, nbytes: int) -> None:  # noqa: ARG001
@@ -213,7 +203,15 @@ def test_calibrating_measures_both_links() -> None:
 
     met = []
     for rank in range(4):
-        calibrate(rank, TWO_NODES, default_codec(), exchange, list)
+        measure_links(rank, TWO_NODES, exchange, Buffer, list)
         met.append(sorted(set(peers)))
         peers.clear()
     assert met == [[1, 2], [0], [0, 3], [2]]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "float64", "uint8"])
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 1 << 20, 1 << 33])
+def test_pieces_are_whole_blocks(name: str, count: int) -> None:
+    plan = strategy().plan("all_gather", "never", "auto", dtype_named(name), count)
+    assert plan.chunk_count > 0
+    assert plan.chunk_count % 256 == 0

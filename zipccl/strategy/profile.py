@@ -6,7 +6,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -98,22 +100,28 @@ Agree = Callable[[Sequence[float]], list[float]]
 """Return the greatest of all ranks' numbers, one for one; all ranks call it."""
 
 
-def calibrate(rank: int, nodes: Sequence[int], codec: Codec, exchange: Exchange, agree: Agree) -> Profile:
-    """Measure links and codec in some tens of milliseconds; all ranks must call it, and get the same."""
-    inside, between = _partners(rank, nodes)
-    times = [*_link_seconds(exchange, inside), *_link_seconds(exchange, between)]
-    for name in _CODED:
-        times += _codec_seconds(codec, dtype_named(name))
+class Memory(Protocol):
+    """Memory that an exchange can use, as long as the object is there."""
+
+    address: int
+
+
+def measure_links(
+    rank: int, nodes: Sequence[int], exchange: Exchange, allocate: Callable[[int], Memory], agree: Agree
+) -> tuple[Link, Link]:
+    """Measure the links inside a node and between nodes; all ranks must call it, and get the same."""
+    memory = [allocate(_LARGE_NBYTES) for _ in range(2)]
+    times = [seconds for peer in _partners(rank, nodes) for seconds in _link_seconds(exchange, peer, memory)]
     times = agree(times)
-    links = [_link(*times[at : at + 2]) for at in (0, 2)]
+    inside, between = _link(*times[:2]), _link(*times[2:])
     # Where all ranks are on one node, or each on its own, one link stands for both.
-    links = [link or other for link, other in zip(links, links[::-1], strict=True)]
-    inside_link, between_link = (link or Link(1e-6, 1e10) for link in links)
-    speeds = {
-        name: CodecSpeed(*(_CODEC_NBYTES / seconds for seconds in times[4 + 4 * i : 8 + 4 * i]))
-        for i, name in enumerate(_CODED)
-    }
-    return Profile(inside_link, between_link, speeds)
+    inside, between = inside or between, between or inside
+    return inside or Link(1e-6, 1e10), between or Link(1e-6, 1e10)
+
+
+def measure_codec(codec: Codec, agree: Agree) -> dict[str, CodecSpeed]:
+    """Measure a codec of CPU memory in some milliseconds; all ranks must call it, and get the slowest one's speeds."""
+    return {name: CodecSpeed(*(1 / seconds for seconds in agree(_codec_seconds(codec, name)))) for name in _CODED}
 
 
 def _partners(rank: int, nodes: Sequence[int]) -> tuple[int | None, int | None]:
@@ -130,16 +138,14 @@ def _partners(rank: int, nodes: Sequence[int]) -> tuple[int | None, int | None]:
     return partner(local), partner(firsts)
 
 
-def _link_seconds(exchange: Exchange, peer: int | None) -> list[float]:
+def _link_seconds(exchange: Exchange, peer: int | None, memory: Sequence[Memory]) -> list[float]:
     """Return how long a small and a large message take; zeros for a rank that has no partner."""
     if peer is None:
         return [0.0, 0.0]
-    source, target = np.zeros(_LARGE_NBYTES, np.uint8), np.zeros(_LARGE_NBYTES, np.uint8)
-
-    def least(nbytes: int) -> float:
-        return _least_seconds(lambda: exchange(peer, source.ctypes.data, target.ctypes.data, nbytes))
-
-    return [least(_SMALL_NBYTES), least(_LARGE_NBYTES)]
+    source, target = (part.address for part in memory)
+    return [
+        _least_seconds(partial(exchange, peer, source, target, nbytes)) for nbytes in (_SMALL_NBYTES, _LARGE_NBYTES)
+    ]
 
 
 def _link(small_seconds: float, large_seconds: float) -> Link | None:
@@ -148,20 +154,23 @@ def _link(small_seconds: float, large_seconds: float) -> Link | None:
     return Link(small_seconds, _LARGE_NBYTES / max(large_seconds - small_seconds, large_seconds / 4))
 
 
-def _codec_seconds(codec: Codec, dtype: DType) -> list[float]:
+def _codec_seconds(codec: Codec, name: str) -> list[float]:
+    """Return the seconds for each byte of what CodecSpeed lists, in its order."""
+    dtype = dtype_named(name)
     count = _CODEC_NBYTES // dtype.itemsize
     bits = np.random.default_rng(0).standard_normal(count).astype(np.float32).view(np.uint32)
     values = (bits >> 16).astype(np.uint16) if dtype.itemsize == 2 else bits
     body = np.zeros(body_nbytes_bound(count, dtype), np.uint8)
     target, total = np.zeros_like(values), np.zeros(count * accumulator_itemsize(dtype), np.uint8)
-    source, out, accumulator = values.ctypes.data, target.ctypes.data, total.ctypes.data
-    nbytes = codec.encode_body(dtype, source, count, body.ctypes.data)
-    return [
-        _least_seconds(lambda: codec.encode_body(dtype, source, count, body.ctypes.data)),
-        _least_seconds(lambda: codec.decode_body(dtype, body.ctypes.data, nbytes, out, count)),
-        _least_seconds(lambda: codec.decode_reduce(dtype, SUM, body.ctypes.data, nbytes, accumulator, count)),
-        _least_seconds(lambda: codec.accumulate(dtype, SUM, source, accumulator, count)),
-    ]
+    source, coded, out, accumulator = (array.ctypes.data for array in (values, body, target, total))
+    nbytes = codec.encode_body(dtype, source, count, coded)
+    calls = (
+        partial(codec.encode_body, dtype, source, count, coded),
+        partial(codec.decode_body, dtype, coded, nbytes, out, count),
+        partial(codec.decode_reduce, dtype, SUM, coded, nbytes, accumulator, count),
+        partial(codec.accumulate, dtype, SUM, source, accumulator, count),
+    )
+    return [_least_seconds(call) / _CODEC_NBYTES for call in calls]
 
 
 def _least_seconds(work: Callable[[], object]) -> float:

@@ -7,7 +7,7 @@ on, and times that they agree on at the end of the few calls at which something 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from zipccl.codec.wire import BLOCK_COUNT, DType
 from zipccl.config import Config
@@ -62,8 +62,8 @@ class Strategy:
     """Decides on the calls of one communicator's arrays in one place.
 
     Args:
-        profile: is called when the first call comes that needs it; all ranks call it at once, and get the same.
-        agree: see profile.py.
+        profile: the same on all ranks.
+        agree: see profile.py; called at the end of some calls.
         in_pieces: cut arrays for the caches, and to overlap coding with the wire; a device takes whole ones, since
             its kernels start late and ranks exchange sizes for each piece.
     """
@@ -72,15 +72,14 @@ class Strategy:
         self,
         nodes: Sequence[int],
         config: Config,
-        profile: Callable[[], Profile],
+        profile: Profile,
         agree: Agree,
         *,
         in_pieces: bool = True,
     ) -> None:
         self.topology = Topology.of(nodes)
         self._config = config
-        self._make_profile = profile
-        self._profile: Profile | None = None
+        self.profile = profile
         self._agree = agree
         self._in_pieces = in_pieces
         self._choices: dict[tuple[object, ...], Choice] = {}
@@ -151,9 +150,7 @@ class Strategy:
 
     def _predicted(self, op: str, algorithm: str, raw: list[Way], dtype: DType, nbytes: int, alone: bool) -> Choice:
         """Return the ways that may be the fastest, by the cost model."""
-        if self._profile is None:
-            self._profile = self._make_profile()
-        profile, ratio = self._profile, _EXPECTED_RATIO[dtype.name]
+        profile, ratio = self.profile, _EXPECTED_RATIO[dtype.name]
         names = [raw[-1].algorithm]
         # Where it changes no bits.
         if algorithm == "auto" and op not in model.REDUCTIONS and "hierarchical" in SCHEDULES[op] and self._has_levels:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import tee
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from zipccl.buffers import Buffer, BufferPool, never_free
@@ -139,6 +140,15 @@ class MpiTransport:
             lambda: MPI.Request.Testall(requests),
             lambda: f"rank {', '.join(map(str, peers))} to send or receive",
         )
+
+    def greatest(self, numbers: Sequence[float]) -> list[float]:
+        """Return the greatest of all ranks' numbers, one for one; all ranks give as many."""
+        own = np.array(numbers, np.float64)
+        all_numbers = np.empty((self.size, own.size), np.float64)
+        if self.size == 1:
+            return own.tolist()
+        self.all_gather(own.ctypes.data, own.nbytes, all_numbers.ctypes.data)
+        return all_numbers.max(axis=0).tolist()
 
     def wait(self, done: Callable[[], bool], describe: Callable[[], str]) -> None:
         """Wait until something is done, while listening to the other ranks.
