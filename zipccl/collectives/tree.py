@@ -67,7 +67,7 @@ def binomial(size: int, root: int) -> Tree:
 
 
 def double_binary(size: int) -> tuple[Tree, Tree]:
-    """Return two binary trees in which no rank has children in both, but for the roots with one child more.
+    """Return two binary trees. No rank has children in both, but rank 0 has one in each if their number is odd.
 
     After P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan"
     (Parallel Computing 35, 2009), in the form that NCCL uses: in the first tree, even ranks are inner ones.
