@@ -109,6 +109,11 @@ def _split(operands: tuple[str, ...]) -> tuple[str, list[str], list[str]]:
     return operands[0], list(operands[1:count]), list(operands[count:])
 
 
+def _only(modifiers: list[str], *known: str) -> None:
+    if unknown := set(modifiers) - set(known):
+        raise NotImplementedError(f"{unknown}")
+
+
 def _signed(words: Words) -> NDArray[np.int64]:
     return words.view(np.int32).astype(np.int64)
 
@@ -324,11 +329,11 @@ def _shift(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 
 @_makes("LOP3")
-def _logic(_: list[str], operands: tuple[str, ...]) -> Run:
+def _logic(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "LUT")
     inputs = list(operands)
     put_flag = write_flag(inputs.pop(0)) if is_flag(inputs[0]) else None
-    if inputs[-1] not in ("!PT", "!UPT"):
-        raise NotImplementedError("LOP3 with a predicate")
+    other = flag(inputs[-1])
     put, a, b, c = (write(inputs[0]), *map(source, inputs[1:4]))
     table = int(inputs[4], 0)
 
@@ -336,7 +341,7 @@ def _logic(_: list[str], operands: tuple[str, ...]) -> Run:
         value = _look_up(table, a(warp), b(warp), c(warp))
         put(warp, value)
         if put_flag is not None:
-            put_flag(warp, value != 0)
+            put_flag(warp, (value != 0) | other(warp))
 
     return run
 
@@ -491,11 +496,6 @@ def _write_float(text: str) -> Callable[[Warp, NDArray[np.float64]], None]:
         put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), bits))
 
     return round_once
-
-
-def _only(modifiers: list[str], *known: str) -> None:
-    if unknown := set(modifiers) - set(known):
-        raise NotImplementedError(f"{unknown}")
 
 
 @_makes("FADD")
