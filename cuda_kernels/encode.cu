@@ -80,21 +80,36 @@ __device__ __forceinline__ void write_word(u8* out, u64 word, u32 nbytes) {
     if (lane_index() < nbytes) out[lane_index()] = u8(word >> (8 * lane_index()));
 }
 
-// Write a row of codes, of which first and second hold one bit for each; see wire.py.
+// Write a row of codes, of which first and second hold one bit for each and zeros: first's bits, then second's. A lane
+// writes eight of them.
 __device__ __forceinline__ void write_row(u8* out, u32 first, u32 second, u32 count) {
-    write_word(out, first | u64(second) << count, rows_nbytes(count));
+    const u32 start = 8 * lane_index();
+    const u32 bits = shift_right(first, start) | shift_left(second, count - start) | shift_right(second, start - count);
+    if (lane_index() < rows_nbytes(count)) out[lane_index()] = u8(bits);
 }
 
 // What is known of a block before its parts are written.
 struct BlockPlan {
-    u8 code;
-    u8 base;
-    u8 mask;
-    u8 block_base;  // of coded and sparse blocks
-    u16 origin;
-    u16 present;  // how many values are, of a sparse block
+    u32 entry;            // code, base, mask, and the base of coded and sparse blocks, a byte each
+    u32 more;             // origin and, of a sparse block, how many values are present, 16 bits each
     u32 static_offset;    // within the tile's parts
     u32 variable_offset;
+
+    __device__ static __forceinline__ BlockPlan of(Entry entry, u32 base, u32 origin, u32 present) {
+        return {entry.code | entry.base << 8 | entry.mask << 16 | base << 24, origin | present << 16, 0, 0};
+    }
+    __device__ __forceinline__ Entry directory_entry() const {
+        return {entry & 255, entry >> 8 & 255, entry >> 16 & 255};
+    }
+    __device__ __forceinline__ u32 base() const { return entry >> 24; }
+    __device__ __forceinline__ u32 origin() const { return more & 0xFFFF; }
+    __device__ __forceinline__ u32 present() const { return more >> 16; }
+};
+
+// The values of a block that reach a level, one behind the other.
+struct Reached {
+    u8 level_1[BLOCK_COUNT];   // exponents
+    u16 level_2[BLOCK_COUNT];  // exponents, and the codes of both levels above
 };
 
 constexpr u32 HEAD_NBYTES = D::IS_FLOAT ? BLOCK_COUNT + 2 * BIT_PLANE_NBYTES : 16;
@@ -104,8 +119,8 @@ struct EncodeShared {
     alignas(16) u8 head[TILE_BLOCKS][HEAD_NBYTES];  // rests and level 0 of coded blocks
     alignas(16) u8 slot[TILE_BLOCKS][SLOT_NBYTES];  // variable parts of coded blocks
     BlockPlan plan[TILE_BLOCKS];
-    u8 reached[WARPS][2][BLOCK_COUNT];  // exponents of the values that reach levels 1 and 2
-    u8 position[WARPS][BLOCK_COUNT];    // of a sparse block's values
+    Reached reached[WARPS];
+    u8 position[WARPS][BLOCK_COUNT];  // of a sparse block's values
     TileOffsets start;
     u64 work;
     u32 ticket;
@@ -119,28 +134,48 @@ struct FloatEncoder {
         u32 rest[2];
     };
 
-    // The codes of levels 1 and 2 by the distance of an exponent below the base, plus two: a nibble each.
-    __device__ static constexpr u64 deeper_codes(u32 table) {
-        constexpr int offsets[TABLES][2][3] = {
-            {{1, -3, -4}, {-5, -6, -7}}, {{-3, -4, -5}, {1, -6, -7}}, {{1, 2, -3}, {-4, -5, -6}}};
-        u64 codes = ~u64(0);
-        for (int level = 0; level < 2; ++level) {
-            for (int code = 0; code < 3; ++code) {
-                const int shift = 4 * (2 - offsets[table][level][code]);
-                const u64 nibble = level == 0 ? code : DEEPER | code << 2;
-                codes = (codes & ~(u64(15) << shift)) | nibble << shift;
-            }
-        }
-        return codes;
+    // What a value that reaches level 1 can be: an index for o = +2, +1, -3, -4, -5, -6, -7 and all others. Functions
+    // of it are given as eight bytes.
+    static constexpr int INDEXED[7] = {2, 1, -3, -4, -5, -6, -7};
+    struct Bytes8 {
+        u32 low;
+        u32 high;
+
+        // Four times the byte of each selector's lowest nibble; see ``index_of``.
+        __device__ __forceinline__ u32 of(u32 index) const { return __byte_perm(low, high, index); }
+    };
+
+    // Return the index in the lowest nibble, and indices of all others above it.
+    __device__ static __forceinline__ u32 index_of(u32 exponent, u32 base) {
+        const u32 below = (base + 2 - exponent) & 255;  // 0, 1, or 5 and more
+        const u32 index = below + (below >= 5 ? 0x7770 - 3 : 0x7770);
+        return index < 0x7777 ? index : 0x7777;
     }
 
-    __device__ static __forceinline__ u32 deeper_code(u32 table, u32 base, u32 exponent) {
-        constexpr u64 skewed = deeper_codes(SKEWED);
-        constexpr u64 falling = deeper_codes(FALLING);
-        constexpr u64 symmetric = deeper_codes(SYMMETRIC);
-        const u64 codes = table == SKEWED ? skewed : table == FALLING ? falling : symmetric;
-        const u32 distance = (base + 2 - exponent) & 255;
-        return distance < 16 ? u32(codes >> (4 * distance)) & 15 : 15;
+    __device__ static constexpr u64 bytes_of_codes(u32 table) {
+        constexpr int offsets[TABLES][2][3] = {
+            {{1, -3, -4}, {-5, -6, -7}}, {{-3, -4, -5}, {1, -6, -7}}, {{1, 2, -3}, {-4, -5, -6}}};
+        u64 bytes = 0;
+        for (int index = 0; index < 8; ++index) {
+            u64 codes[2] = {DEEPER, DEEPER};
+            for (int level = 0; level < 2; ++level) {
+                for (int code = 0; code < 3; ++code) {
+                    if (index < 7 && offsets[table][level][code] == INDEXED[index]) codes[level] = code;
+                }
+            }
+            bytes |= (codes[0] | codes[1] << 2) << (8 * index);
+        }
+        return bytes;
+    }
+
+    // The codes of level 1, and of level 2 in the two bits above.
+    __device__ static __forceinline__ Bytes8 codes_of(u32 table) {
+        constexpr u64 skewed = bytes_of_codes(SKEWED);
+        constexpr u64 falling = bytes_of_codes(FALLING);
+        constexpr u64 symmetric = bytes_of_codes(SYMMETRIC);
+        const u32 low = table == SKEWED ? u32(skewed) : table == FALLING ? u32(falling) : u32(symmetric);
+        const u32 high = table == SKEWED ? u32(skewed >> 32) : table == FALLING ? u32(falling >> 32) : u32(symmetric >> 32);
+        return {low, high};
     }
 
     // Split a lane's values; origin is of float64.
@@ -195,22 +230,15 @@ struct FloatEncoder {
 
     // As choose_base's first guess in reference.py.
     __device__ static __forceinline__ u32 guess_base(const u32 (&exponent)[2], u32 normal) {
-        u32 greatest = 0;
-#pragma unroll
-        for (u32 i = 0; i < LANE_COUNT; ++i) {
-            const u32 one = byte_at(exponent, i);
-            greatest = one > greatest ? one : greatest;
-        }
-        greatest = __reduce_max_sync(FULL_WARP, greatest);
-        const u32 total = __reduce_add_sync(FULL_WARP, __dp4a(exponent[0], EVERY_BYTE, __dp4a(exponent[1], EVERY_BYTE, 0u)));
+        // As pairs of bytes, of which the higher ones count: first the odd exponents, then the even ones.
+        const u32 pairs = __vmaxu2(__vmaxu2(exponent[0], exponent[1]), __vmaxu2(exponent[0] << 8, exponent[1] << 8));
+        const u32 own_greatest = pairs > pairs << 16 ? pairs : pairs << 16;
+        const u32 greatest = __reduce_max_sync(FULL_WARP, own_greatest) >> 24;
+        const u32 own_total = __dp4a(exponent[0], EVERY_BYTE, __dp4a(exponent[1], EVERY_BYTE, 0u));
+        const u32 total = __reduce_add_sync(FULL_WARP, own_total);
         const u32 weighted = 2 * total + (2 * greatest + 3) * normal;
         if (normal == BLOCK_COUNT) return weighted / (4 * BLOCK_COUNT);
         return normal ? weighted / (4 * normal) : 0;
-    }
-
-    __device__ static __forceinline__ int occurrences(const u32 (&exponent)[2], u32 wanted) {
-        const u32 all = (wanted & 255) * EVERY_BYTE;
-        return __popc(bytes_equal(exponent[0], all)) + __popc(bytes_equal(exponent[1], all));
     }
 
     // Sum two small signed numbers over all lanes.
@@ -220,102 +248,111 @@ struct FloatEncoder {
         a = int(sum - u32(b)) >> 16;
     }
 
-    // As its refinement.
-    __device__ static __forceinline__ u32 refine_base(const u32 (&exponent)[2], u32 guess) {
-        int down = occurrences(exponent, guess - 3) - occurrences(exponent, guess);
-        int up = occurrences(exponent, guess + 1) - occurrences(exponent, guess - 2);
-        sum_two(down, up);
-        return (down > 0 ? guess - 1 : up > 0 ? guess + 1 : guess) & 255;
-    }
-
-    // As in reference.py.
-    __device__ static __forceinline__ u32 choose_table(const u32 (&exponent)[2], u32 base) {
-        int symmetric = 5 * occurrences(exponent, base + 2) - occurrences(exponent, base - 4) -
-                        4 * occurrences(exponent, base - 7);
-        int falling = occurrences(exponent, base - 5) - occurrences(exponent, base + 1);
-        sum_two(symmetric, falling);
-        return symmetric > 0 ? SYMMETRIC : falling > 0 ? FALLING : SKEWED;
-    }
-
+    // The codes of a lane's values in level 0.
     struct Level0 {
-        u32 first;   // of a lane's values, the codes' first bits
+        u32 below[2];  // the base less each exponent (mod 256)
+        u32 first;     // the codes' first bits
         u32 second;
+
+        __device__ __forceinline__ void encode(const u32 (&exponent)[2], u32 base) {
+            u32 bits[2][2];
+#pragma unroll
+            for (u32 half = 0; half < 2; ++half) {
+                below[half] = bytes_minus(base * EVERY_BYTE, exponent[half]);
+                const u32 four_or_more = ((below[half] & 0x7C7C7C7C) + 0x7C7C7C7C | below[half]) >> 7;
+                bits[0][half] = (below[half] | four_or_more) & EVERY_BYTE;
+                bits[1][half] = (below[half] >> 1 | four_or_more) & EVERY_BYTE;
+            }
+            first = gather_bits(bits[0][0], bits[0][1]);
+            second = gather_bits(bits[1][0], bits[1][1]);
+        }
+
+        // How many of the exponents are not that far below the base.
+        __device__ __forceinline__ int elsewhere(u32 distance) const {
+            const u32 low = nonzero_bytes(below[0] ^ distance * EVERY_BYTE);
+            const u32 high = nonzero_bytes(below[1] ^ distance * EVERY_BYTE);
+            return __popc(low | high >> 1);
+        }
     };
 
-    __device__ static __forceinline__ Level0 encode_level_0(const u32 (&exponent)[2], u32 base) {
-        u32 first[2];
-        u32 second[2];
-#pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
-            const u32 below = bytes_minus(base * EVERY_BYTE, exponent[half]);
-            const u32 four_or_more = nonzero_bytes(below & 0xFCFCFCFC) >> 7;
-            first[half] = (below | four_or_more) & EVERY_BYTE;
-            second[half] = (below >> 1 | four_or_more) & EVERY_BYTE;
-        }
-        return {gather_bits(first[0], first[1]), gather_bits(second[0], second[1])};
+    // As choose_base's refinement, given level 0 by the guess.
+    __device__ static __forceinline__ u32 refine_base(const Level0& guessed, u32 guess) {
+        int down = __popc(guessed.first | guessed.second) - guessed.elsewhere(3);
+        int up = int(LANE_COUNT) - guessed.elsewhere(255) - __popc(guessed.second & ~guessed.first);
+        sum_two(down, up);
+        return (down > 0 ? guess - 1 : up > 0 ? guess + 1 : guess) & 255;
     }
 
     // Put together the exponents of the values that reach level 1; return how many they are.
     __device__ static __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper, u8* reached) {
         const u32 own = __popc(deeper);
         const u32 end = inclusive_scan(own);
-        u8* out = reached + end - own;
+        u32 next = end - own;
 #pragma unroll
         for (u32 i = 0; i < LANE_COUNT; ++i) {
-            if (deeper >> i & 1) *out++ = u8(byte_at(exponent, i));
+            if (deeper >> i & 1) {
+                reached[next] = u8(byte_at(exponent, i));
+                ++next;
+            }
         }
         __syncwarp();
         return __shfl_sync(FULL_WARP, end, LANES - 1);
     }
 
-    struct Deeper {
-        u32 count_2;    // values that reach level 2
-        u32 escapes;
-
-        __device__ __forceinline__ u32 nbytes(u32 count_1) const {
-            return rows_nbytes(count_1) + rows_nbytes(count_2) + escapes;
+    // As in reference.py, from the values that reach level 1, among which are all that matter.
+    __device__ static __forceinline__ u32 choose_table(const u8* reached, u32 count, u32 base) {
+        constexpr Bytes8 symmetric_votes = {0xFF000005, 0x00FC0000};  // of o = +2, -4 and -7
+        constexpr Bytes8 falling_votes = {0x0000FF00, 0x00000001};    // of o = +1 and -5
+        int symmetric = 0;
+        int falling = 0;
+        for (u32 i = lane_index(); i < count; i += LANES) {
+            const u32 index = index_of(reached[i], base);
+            symmetric += int(symmetric_votes.of(index) << 24) >> 24;
+            falling += int(falling_votes.of(index) << 24) >> 24;
         }
-    };
-
-    // Code level 1 in rows at out, or nowhere if that is null; put together the exponents that reach level 2.
-    __device__ static __forceinline__ Deeper encode_level_1(const u8* reached_1, u32 count_1, u32 table, u32 base,
-                                                            u8* reached_2, u8* out) {
-        Deeper deeper = {0, 0};
-        for (u32 start = 0; start < count_1; start += LANES) {
-            const u32 count = smaller(count_1 - start, LANES);
-            const bool inside = lane_index() < count;
-            const u32 exponent = inside ? reached_1[start + lane_index()] : 0;
-            const u32 code = inside ? deeper_code(table, base, exponent) : 0;
-            const u32 first = __ballot_sync(FULL_WARP, code & 1);
-            const u32 second = __ballot_sync(FULL_WARP, code & 2);
-            const u32 goes_on = first & second;
-            if (out) write_row(out + start / 4, first, second, count);
-            if (goes_on >> lane_index() & 1) {
-                reached_2[deeper.count_2 + __popc(goes_on & lanes_below())] = u8(exponent);
-            }
-            deeper.count_2 += __popc(goes_on);
-            deeper.escapes += __popc(__ballot_sync(FULL_WARP, code == 15));
-        }
-        __syncwarp();
-        return deeper;
+        sum_two(symmetric, falling);
+        return symmetric > 0 ? SYMMETRIC : falling > 0 ? FALLING : SKEWED;
     }
 
-    // Code level 2 in rows at out, and the escapes behind them.
-    __device__ static __forceinline__ void encode_level_2(const u8* reached_2, u32 count_2, u32 table, u32 base,
-                                                          u8* out) {
-        u8* escapes = out + rows_nbytes(count_2);
-        for (u32 start = 0; start < count_2; start += LANES) {
-            const u32 count = smaller(count_2 - start, LANES);
-            const bool inside = lane_index() < count;
-            const u32 exponent = inside ? reached_2[start + lane_index()] : 0;
-            const u32 code = inside ? deeper_code(table, base, exponent) : 0;
-            const u32 first = __ballot_sync(FULL_WARP, code & 4);
-            const u32 second = __ballot_sync(FULL_WARP, code & 8);
-            const u32 escaping = first & second;
-            write_row(out + start / 4, first, second, count);
-            if (escaping >> lane_index() & 1) escapes[__popc(escaping & lanes_below())] = u8(exponent);
-            escapes += __popc(escaping);
+    // Code levels 1 and 2 in rows at out, and the escapes behind them, as far as there is room, which there must be for
+    // level 1. Return what they take.
+    __device__ static __forceinline__ u32 encode_deeper_levels(const u8* reached_1, u32 count_1, u32 table, u32 base,
+                                                               u16* reached_2, u8* out, u32 room) {
+        const Bytes8 codes = codes_of(table);
+        u32 count_2 = 0;
+        u8* row = out;
+        for (u32 start = 0; start < count_1; start += LANES, row += 8) {
+            const u32 count = smaller(count_1 - start, LANES);
+            u32 exponent = 0;
+            u32 code = 0;
+            if (lane_index() < count) {
+                exponent = reached_1[start + lane_index()];
+                code = codes.of(index_of(exponent, base)) & 15;
+            }
+            const u32 first = __ballot_sync(FULL_WARP, code & 1);
+            const u32 second = __ballot_sync(FULL_WARP, code & 2);
+            write_row(row, first, second, count);
+            const u32 deeper = first & second;
+            if ((code & DEEPER) == DEEPER) reached_2[count_2 + __popc(deeper & lanes_below())] = u16(code << 8 | exponent);
+            count_2 += __popc(deeper);
         }
+        __syncwarp();
+        const u32 level_2 = rows_nbytes(count_1);
+        u32 end = level_2 + rows_nbytes(count_2);
+        const bool fits = end <= room;
+        row = out + level_2;
+        for (u32 start = 0; start < count_2; start += LANES, row += 8) {
+            const u32 count = smaller(count_2 - start, LANES);
+            const u32 reached = lane_index() < count ? reached_2[start + lane_index()] : 0;
+            const u32 first = __ballot_sync(FULL_WARP, reached & 4 << 8);
+            const u32 second = __ballot_sync(FULL_WARP, reached & 8 << 8);
+            if (fits) write_row(row, first, second, count);
+            const u32 escaping = first & second;
+            const u32 place = end + __popc(escaping & lanes_below());
+            if (escaping >> lane_index() & 1 && place < room) out[place] = u8(reached);
+            end += __popc(escaping);
+        }
+        return end;
     }
 
     // Write the lane's part of the planes that hold the rests.
@@ -375,8 +412,8 @@ struct FloatEncoder {
     }
 
     // Make a plan for a block, whose values are not all equal, and write what does not depend on the plans of others.
-    __device__ static __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot,
-                                                      u8 (&reached)[2][BLOCK_COUNT], BlockPlan& plan) {
+    __device__ static __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot, Reached& reached,
+                                                      BlockPlan& plan) {
         u32 origin = 0;
         const bool far_apart = F::ORIGIN_NBYTES && find_origin(values, origin);
         const u32 mask = find_low_planes(values);
@@ -384,20 +421,11 @@ struct FloatEncoder {
         split(values, origin, parts);
         u32 (&exponent)[2] = parts.packed;
 
-        const u32 own_normal = __popc(nonzero_bytes(exponent[0])) + __popc(nonzero_bytes(exponent[1]));
-        const u32 normal = __reduce_add_sync(FULL_WARP, own_normal);
-        u32 absent[2] = {0, 0};  // 255 for each value that is zero, if the block is sparse
+        u32 normal = BLOCK_COUNT;
         u32 present = BLOCK_COUNT;
-        if (BLOCK_COUNT - normal >= MIN_SPARSE_ZEROS) {
-            u32 zeros = 0;
-#pragma unroll
-            for (u32 i = 0; i < LANE_COUNT; ++i) {
-                if (values.value(i) == 0) {
-                    zeros += 1;
-                    absent[i / 4] |= 255u << (8 * (i % 4));
-                }
-            }
-            present = BLOCK_COUNT - __reduce_add_sync(FULL_WARP, zeros);
+        u32 absent[2] = {0, 0};  // 255 for each value that is zero, if the block is sparse
+        if (!__all_sync(FULL_WARP, (nonzero_bytes(exponent[0]) & nonzero_bytes(exponent[1])) == HIGH_BITS)) {
+            count_zeros(values, exponent, normal, present, absent);
         }
         const bool sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
 
@@ -408,16 +436,20 @@ struct FloatEncoder {
             exponent[0] = (exponent[0] & ~absent[0]) | (elsewhere & absent[0]);
             exponent[1] = (exponent[1] & ~absent[1]) | (elsewhere & absent[1]);
         }
-        base = refine_base(exponent, base);
-        const u32 table = choose_table(exponent, base);
-        Level0 codes = encode_level_0(exponent, base);
-        u32 deeper = codes.first & codes.second;
+        Level0 level_0;
+        level_0.encode(exponent, base);
+        const u32 refined = refine_base(level_0, base);
+        if (refined != base) level_0.encode(exponent, refined);
+        base = refined;
+        u32 deeper = level_0.first & level_0.second;
         if (sparse) deeper &= ~gather_bits(absent[0] & EVERY_BYTE, absent[1] & EVERY_BYTE);
-        const u32 count_1 = collect(exponent, deeper, reached[0]);
-        u8* const rows = slot + F::ORIGIN_NBYTES;
-        const Deeper levels = encode_level_1(reached[0], count_1, table, base, reached[1], sparse ? nullptr : rows);
+        const u32 count_1 = collect(exponent, deeper, reached.level_1);
+        const u32 table = choose_table(reached.level_1, count_1, base);
+        // Of a sparse block only the size is wanted.
+        const u32 deeper_nbytes = encode_deeper_levels(reached.level_1, count_1, table, base, reached.level_2,
+                                                       slot + F::ORIGIN_NBYTES, SLOT_NBYTES - F::ORIGIN_NBYTES);
 
-        u32 nbytes = F::ORIGIN_NBYTES + levels.nbytes(count_1);
+        u32 nbytes = F::ORIGIN_NBYTES + deeper_nbytes;
         u32 most = smaller(MAX_CODED_VARIABLE_NBYTES, RAW_VARIABLE_NBYTES - 1);
         u32 unit = 2;
         if (sparse) {
@@ -433,21 +465,39 @@ struct FloatEncoder {
             } else {
                 entry = {table << TABLE_SHIFT | units, base, mask};
                 if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
-                encode_level_2(reached[1], levels.count_2, table, base, rows + rows_nbytes(count_1));
                 if (nbytes % 2 && lane_index() == 0) slot[nbytes] = 0;
                 write_rest(parts.rest, head);
-                head[F::REST_NBYTES + lane_index()] = u8(codes.first);
-                head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(codes.second);
+                head[F::REST_NBYTES + lane_index()] = u8(level_0.first);
+                head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(level_0.second);
             }
         }
-        if (lane_index() == 0) {
-            plan = {u8(entry.code), u8(entry.base), u8(entry.mask), u8(base), u16(origin), u16(present), 0, 0};
+        if (lane_index() == 0) plan = BlockPlan::of(entry, base, origin, present);
+    }
+
+    // Count the exponents that are not zero and the values that are not, and tell which are if these are few enough.
+    __device__ static __forceinline__ void count_zeros(const LaneValues& values, const u32 (&exponent)[2], u32& normal,
+                                                       u32& present, u32 (&absent)[2]) {
+        const u32 own_normal = __popc(nonzero_bytes(exponent[0])) + __popc(nonzero_bytes(exponent[1]));
+        normal = __reduce_add_sync(FULL_WARP, own_normal);
+        if (BLOCK_COUNT - normal < MIN_SPARSE_ZEROS) return;
+        u32 zeros = 0;
+        u32 zero[2] = {0, 0};
+#pragma unroll
+        for (u32 i = 0; i < LANE_COUNT; ++i) {
+            if (values.value(i) == 0) {
+                zeros += 1;
+                zero[i / 4] |= 255u << (8 * (i % 4));
+            }
         }
+        present = BLOCK_COUNT - __reduce_add_sync(FULL_WARP, zeros);
+        if (BLOCK_COUNT - present < MIN_SPARSE_ZEROS) return;
+        absent[0] = zero[0];
+        absent[1] = zero[1];
     }
 
     // Write a sparse block's variable part, value by value of those that are present.
     __device__ static __forceinline__ void write_sparse(const u8* source, const BlockPlan& plan, u8* position,
-                                                        u8 (&reached)[2][BLOCK_COUNT], u8* out) {
+                                                        Reached& reached, u8* out) {
         LaneValues values;
         values.load(source);
         u32 present = 0;
@@ -460,12 +510,13 @@ struct FloatEncoder {
         }
         __syncwarp();
 
-        const u32 base = plan.block_base;
-        const u32 table = plan.code - CODE_SPARSE;
-        const u32 count = plan.present;
+        const Entry entry = plan.directory_entry();
+        const u32 base = plan.base();
+        const u32 table = entry.code - CODE_SPARSE;
+        const u32 count = plan.present();
         const u32 plane_nbytes = (count + 7) / 8;
-        u8* const end = out + variable_nbytes_of({plan.code, plan.base, plan.mask});
-        if (F::ORIGIN_NBYTES) write_word(out, plan.origin, F::ORIGIN_NBYTES);
+        u8* const end = out + variable_nbytes_of(entry);
+        if (F::ORIGIN_NBYTES) write_word(out, plan.origin(), F::ORIGIN_NBYTES);
         out += F::ORIGIN_NBYTES;
         if (lane_index() == 0) *out = u8(base);
         out[1 + lane_index()] = u8(present);
@@ -486,21 +537,20 @@ struct FloatEncoder {
                     write_word(rest_planes + bit * plane_nbytes + start / 8, bits, (some + 7) / 8);
                 }
             }
-            const u32 exponent = exponent_of(value, plan.origin);
+            const u32 exponent = exponent_of(value, plan.origin());
             const u32 below = (base - exponent) & 255;
             const u32 code = !inside ? 0 : below < DEEPER ? below : DEEPER;
             const u32 first = __ballot_sync(FULL_WARP, code & 1);
             const u32 second = __ballot_sync(FULL_WARP, code & 2);
             write_row(level_0 + start / 4, first, second, some);
             const u32 deeper = first & second;
-            if (code == DEEPER) reached[0][count_1 + __popc(deeper & lanes_below())] = u8(exponent);
+            if (code == DEEPER) reached.level_1[count_1 + __popc(deeper & lanes_below())] = u8(exponent);
             count_1 += __popc(deeper);
         }
         __syncwarp();
         u8* const level_1 = level_0 + rows_nbytes(count);
-        const Deeper levels = encode_level_1(reached[0], count_1, table, base, reached[1], level_1);
-        encode_level_2(reached[1], levels.count_2, table, base, level_1 + rows_nbytes(count_1));
-        out = level_1 + levels.nbytes(count_1);
+        out = level_1 + encode_deeper_levels(reached.level_1, count_1, table, base, reached.level_2, level_1,
+                                             u32(end - level_1));
 
         if constexpr (F::LOW_PLANES > 0) {
             for (u32 start = 0; start < count; start += LANES) {
@@ -510,13 +560,13 @@ struct FloatEncoder {
                 u8* planes = out;
 #pragma unroll
                 for (u32 plane = 0; plane < F::LOW_BYTES; ++plane) {
-                    if (!(plan.mask >> plane & 1)) continue;
+                    if (!(entry.mask >> plane & 1)) continue;
                     if (inside) planes[start + lane_index()] = u8(value >> (8 * plane));
                     planes += count;
                 }
 #pragma unroll
                 for (u32 group = 0; group < F::GROUPS; ++group) {
-                    if (!(plan.mask >> (F::LOW_BYTES + group) & 1)) continue;
+                    if (!(entry.mask >> (F::LOW_BYTES + group) & 1)) continue;
 #pragma unroll
                     for (u32 bit = 0; bit < F::GROUP_BITS; ++bit) {
                         const u32 shift = 8 * F::LOW_BYTES + group * F::GROUP_BITS + bit;
@@ -526,26 +576,33 @@ struct FloatEncoder {
                     }
                 }
             }
-            out += low_nbytes(plan.mask, count);
+            out += low_nbytes(entry.mask, count);
         }
         if (out + lane_index() < end) out[lane_index()] = 0;
         __syncwarp();  // before the next block's positions
     }
 };
 
-// Make the plan of a block.
-__device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, EncodeShared& shared) {
+// Whether all of a block's values are; nearly every block where they are not shows it in the lanes' first words.
+__device__ __forceinline__ bool all_equal(const LaneValues& values) {
+    if (!__all_sync(FULL_WARP, values.word[0] == __shfl_sync(FULL_WARP, values.word[0], 0))) return false;
     const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
     bool equal = true;
 #pragma unroll
     for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
-    if (__all_sync(FULL_WARP, equal)) {
-        if (lane_index() == 0) shared.plan[block] = {u8(first ? CODE_CONSTANT : CODE_ZERO), 0, 0, 0, 0, 0, 0, 0};
+    return __all_sync(FULL_WARP, equal);
+}
+
+// Make the plan of a block.
+__device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, EncodeShared& shared) {
+    if (all_equal(values)) {
+        const Entry entry = {values.value(0) ? CODE_CONSTANT : CODE_ZERO, 0, 0};
+        if (lane_index() == 0) shared.plan[block] = BlockPlan::of(entry, 0, 0, 0);
     } else if constexpr (D::IS_FLOAT) {
         FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()],
                                     shared.plan[block]);
     } else {
-        if (lane_index() == 0) shared.plan[block] = {u8(CODE_RAW), 0, u8(ALL_LOW_PLANES), 0, 0, 0, 0, 0};
+        if (lane_index() == 0) shared.plan[block] = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
     }
 }
 
@@ -557,7 +614,7 @@ __device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, T
     for (u32 i = 0; i < 2; ++i) {
         const u32 block = 2 * lane_index() + i;
         const BlockPlan plan = shared.plan[block < blocks ? block : 0];
-        const Entry entry = {plan.code, plan.base, plan.mask};
+        const Entry entry = plan.directory_entry();
         static_nbytes[i] = block < blocks ? static_nbytes_of(entry) : 0;
         variable_nbytes[i] = block < blocks ? variable_nbytes_of(entry) : 0;
     }
@@ -578,30 +635,34 @@ __device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, T
 }
 
 // Write a block's parts to where they belong; one warp.
-__device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeShared& shared, u8* static_part,
-                                            u8* variable_part) {
+//
+// HAS_HEADS: the heads of coded and raw blocks, which are all of their static parts, are written already.
+template <bool HAS_HEADS>
+__device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeShared& shared, u8* static_parts,
+                                            u8* variable_parts) {
     const BlockPlan& plan = shared.plan[block];
+    const Entry entry = plan.directory_entry();
+    u8* const static_part = static_parts + plan.static_offset;
+    u8* const variable_part = variable_parts + plan.variable_offset;
     const u32 lane = lane_index();
-    if (plan.code == CODE_ZERO) return;
-    if (plan.code == CODE_CONSTANT) {
-        if (lane < CONSTANT_NBYTES) variable_part[lane] = lane < ITEMSIZE ? source[lane] : 0;
-    } else if (plan.code == CODE_RAW) {
-        copy(static_part, source, D::FULL_STATIC_NBYTES, lane, LANES);
+    if (D::IS_FLOAT && is_coded(entry.code)) {
+        if (!HAS_HEADS) copy(static_part, shared.head[block], D::CODED_STATIC_NBYTES, lane, LANES);
+        // Both are at even addresses.
+        for (u32 i = lane; i < coded_variable_nbytes(entry.code) / 2; i += LANES) {
+            reinterpret_cast<u16*>(variable_part)[i] = reinterpret_cast<const u16*>(shared.slot[block])[i];
+        }
+        if (D::LOW_PLANES == 0 || entry.mask == 0) return;
+        LaneValues values;
+        values.load(source);
+        FloatEncoder<D>::write_low_planes(values, entry.mask, static_part + D::CODED_STATIC_NBYTES);
+    } else if (D::IS_FLOAT && is_sparse(entry.code)) {
+        FloatEncoder<D>::write_sparse(source, plan, shared.position[warp_index()], shared.reached[warp_index()],
+                                      variable_part);
+    } else if (entry.code == CODE_RAW) {
+        if (!HAS_HEADS) copy(static_part, source, D::FULL_STATIC_NBYTES, lane, LANES);
         copy(variable_part, source + D::FULL_STATIC_NBYTES, RAW_VARIABLE_NBYTES, lane, LANES);
-    } else if constexpr (D::IS_FLOAT) {
-        if (is_sparse(plan.code)) {
-            FloatEncoder<D>::write_sparse(source, plan, shared.position[warp_index()], shared.reached[warp_index()],
-                                          variable_part);
-            return;
-        }
-        copy(static_part, shared.head[block], D::CODED_STATIC_NBYTES, lane, LANES);
-        copy(variable_part, shared.slot[block], coded_variable_nbytes(plan.code), lane, LANES);
-        if constexpr (D::LOW_PLANES > 0) {
-            if (plan.mask == 0) return;
-            LaneValues values;
-            values.load(source);
-            FloatEncoder<D>::write_low_planes(values, plan.mask, static_part + D::CODED_STATIC_NBYTES);
-        }
+    } else if (entry.code == CODE_CONSTANT) {
+        if (lane < CONSTANT_NBYTES) variable_part[lane] = lane < ITEMSIZE ? source[lane] : 0;
     }
 }
 
@@ -611,10 +672,10 @@ __device__ __forceinline__ void write_directory(u8* body, const Layout& layout, 
     const u32 thread = threadIdx.x;
     u8* const entries = body + layout.directory_offset + tile * TILE_BLOCKS;
     if (thread < blocks) {
-        const BlockPlan& plan = shared.plan[thread];
-        entries[thread] = plan.code;
-        if constexpr (D::IS_FLOAT) entries[layout.blocks + thread] = plan.base;
-        if constexpr (D::LOW_PLANES > 0) entries[2 * layout.blocks + thread] = plan.mask;
+        const Entry entry = shared.plan[thread].directory_entry();
+        entries[thread] = u8(entry.code);
+        if constexpr (D::IS_FLOAT) entries[layout.blocks + thread] = u8(entry.base);
+        if constexpr (D::LOW_PLANES > 0) entries[2 * layout.blocks + thread] = u8(entry.mask);
     }
     if (warp_index() == 2) {
         write_word(body + tile * TILE_ENTRY_NBYTES, state.static_end, 8);
@@ -667,8 +728,7 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     u8* const static_parts = part.body + layout.static_offset + shared.start.static_start;
     u8* const variable_parts = part.variable + shared.start.variable_start;
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
-        write_block(source + block * BLOCK_NBYTES, block, shared, static_parts + shared.plan[block].static_offset,
-                    variable_parts + shared.plan[block].variable_offset);
+        write_block<false>(source + block * BLOCK_NBYTES, block, shared, static_parts, variable_parts);
     }
     write_directory(part.body, layout, tile, blocks, shared, states[work]);
 }

@@ -47,3 +47,24 @@ __device__ __forceinline__ u32 gather_bits(u32 low, u32 high) {
 __device__ __forceinline__ u32 spread_bits(u32 bits) { return ((bits & 15) * 0x00204081) & EVERY_BYTE; }
 
 __device__ __forceinline__ u32 byte_at(const u32 (&packed)[2], u32 i) { return packed[i / 4] >> (8 * (i % 4)) & 255; }
+
+// Shifts that leave nothing where the distance is 32 or more, or negative.
+__device__ __forceinline__ u32 shift_right(u32 bits, u32 distance) {
+#if defined(__CUDA_ARCH__)
+    u32 result;
+    asm("shr.u32 %0, %1, %2;" : "=r"(result) : "r"(bits), "r"(distance));
+    return result;
+#else
+    return distance < 32 ? bits >> distance : 0;
+#endif
+}
+
+__device__ __forceinline__ u32 shift_left(u32 bits, u32 distance) {
+#if defined(__CUDA_ARCH__)
+    u32 result;
+    asm("shl.b32 %0, %1, %2;" : "=r"(result) : "r"(bits), "r"(distance));
+    return result;
+#else
+    return distance < 32 ? bits << distance : 0;
+#endif
+}

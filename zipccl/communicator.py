@@ -70,7 +70,8 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
         if kind != "cpu":
             lanes.append(lane_of_device(transport, kind, index, config))
     except BaseException as error:
-        transport.announce(error)
+        if not isinstance(error, PeerFailedError):
+            transport.announce(error)
         raise
     return Communicator(transport, lanes, world.local_rank, config)
 
@@ -458,7 +459,8 @@ class Communicator:
     def _on_lane(self, view: ArrayView, argument: str) -> ArrayView:
         if view.place not in self._lanes:
             raise UnsupportedArrayError(
-                f"{argument} is on {view.place}; this communicator moves arrays on {', '.join(self._lanes)}"
+                f"{argument} is on {view.place}; this communicator moves arrays on {' and '.join(self._lanes)}; "
+                "zipccl.init(device=...) chooses the device"
             )
         self._lane = self._lanes[view.place]
         return view

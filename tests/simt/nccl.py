@@ -83,6 +83,9 @@ class NcclConfig:
     """Of no effect here."""
 
 
+communicators: list[NcclCommunicator] = []
+"""All that were made, for tests of what became of them."""
+
 _depth = 0
 _queue: list[tuple[NcclCommunicator, list[_Transfer], list[_Transfer], Callable[[], None]]] = []
 
@@ -125,7 +128,8 @@ class NcclCommunicator:
         self._rank, self._size = rank, ndev
         self._tag = _FIRST_TAG + int.from_bytes(commId[:8], "little") % _TAGS
         everyone = [(peer, 0, 0) for peer in self._peers()]
-        _move([(self, everyone, everyone)], float("inf"))
+        _move([(self, everyone, everyone)], 3 * patience)
+        communicators.append(self)
 
     def size(self) -> int:
         return self._size

@@ -167,3 +167,9 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return static_cast<unsigned>((low | static_cast<uint64_t>(high) << 32) >> (shift & 31));
 }
+
+inline unsigned __vmaxu2(unsigned a, unsigned b) {
+    const unsigned low = (a & 0xFFFF) > (b & 0xFFFF) ? a & 0xFFFF : b & 0xFFFF;
+    const unsigned high = a >> 16 > b >> 16 ? a >> 16 : b >> 16;
+    return high << 16 | low;
+}

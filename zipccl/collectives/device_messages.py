@@ -9,7 +9,7 @@ from zipccl.codec.cuda import CudaCodec, DecodePart, EncodePart, Status
 from zipccl.codec.wire import DType
 from zipccl.collectives.messages import Messages, Parcel
 from zipccl.devices.base import Device, Memory
-from zipccl.errors import MismatchError
+from zipccl.errors import CorruptPayloadError, MismatchError
 from zipccl.payload import check_body_nbytes
 from zipccl.transport.base import Piece, Receive, Send, Step, Values
 from zipccl.transport.device import Arrival, DeviceTransport, Message
@@ -102,6 +102,8 @@ class DeviceMessages(Messages):
                 "the ranks' arguments differ"
             )
         check_body_nbytes(header, header.nbytes + nbytes)
+        if nbytes > header.raw_nbytes:
+            raise CorruptPayloadError(f"rank {receive.peer} sends a body of {nbytes} bytes for {header.raw_nbytes}")
         if header.layout == wire.LAYOUT_RAW and not receive.use:
             return receive.piece.address
         self._held.append(self.take(nbytes))
@@ -125,9 +127,8 @@ class DeviceMessages(Messages):
         """Return (address, nbytes) of the pieces' bodies."""
         bodies = [self.take(wire.body_nbytes_bound(piece.count, self.dtype)) for piece in pieces]
         self._held += bodies
-        parts = [
-            EncodePart(piece.address, piece.count, body.address) for piece, body in zip(pieces, bodies, strict=True)
-        ]
+        pairs = zip(pieces, bodies, strict=True)
+        parts = [EncodePart(piece.address, piece.count, body.address) for piece, body in pairs]
         sizes = self._codec.encode_parts(self.dtype, parts, self.stream)
         self.transport.wait(self.stream)
         return [(body.address, nbytes) for body, nbytes in zip(bodies, sizes.get(), strict=True)]

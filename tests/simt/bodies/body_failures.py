@@ -115,6 +115,26 @@ def test_an_asynchronous_error(comm: zipccl.Communicator, monkeypatch: pytest.Mo
 
 
 @several_ranks
+def test_a_device_that_waits_for_another_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(SimtKind(nccl, kernels=False))
+    comm = zipccl.init(device="simt", timeout=1.0 if zipccl.init(device="cpu").rank == 0 else 60.0)
+    x = array(comm)
+    comm.all_gather(x)
+    monkeypatch.setattr(DEVICES[comm.rank], "done", lambda event: False)  # noqa: ARG005
+    expected = {
+        0: (zipccl.CollectiveTimeoutError, "waited 1 s for simt:0 to do what was put on its stream"),
+        1: (zipccl.PeerFailedError, "rank 0 raised CollectiveTimeoutError in all_gather"),
+    }
+    error, message = expected[min(comm.rank, 1)]
+    with pytest.raises(error, match=message):
+        comm.all_gather(x)
+    with pytest.raises(nccl.NcclError, match="INVALID_ARGUMENT"):
+        nccl.communicators[-1].check_async_error()
+    with pytest.raises(zipccl.TransportError, match="the communicator cannot be used"):
+        comm.barrier()
+
+
+@several_ranks
 @pytest.mark.parametrize("status", [2, 77])
 def test_nccl_does_not_connect_one_rank(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     register(SimtKind(nccl, kernels=False))
@@ -164,7 +184,7 @@ def test_there_is_no_such_device(device: str, message: str) -> None:
 
 def test_an_array_of_another_device(comm: zipccl.Communicator) -> None:
     with pytest.raises(
-        zipccl.UnsupportedArrayError, match=r"x is on simt:7; this communicator moves arrays on cpu, sim"
+        zipccl.UnsupportedArrayError, match=r"x is on simt:7; this communicator moves arrays on cpu and simt:"
     ):
         comm.all_reduce(SimtArray.of(np.zeros(3), 7))
     with pytest.raises(zipccl.ArgumentError, match=rf"out is on cpu; expected simt:{comm.rank}"):
