@@ -1,6 +1,8 @@
-"""Every ZIPCCL_ environment variable, read once when a communicator is made.
+"""Every ZIPCCL_ environment variable. A communicator reads them when it is made, the other functions at each call.
 
 ZIPCCL_FORCE_ISA          instruction set of the native codec: avx512, avx2, portable (default: the best supported)
+ZIPCCL_NUM_THREADS        threads of a process that share the coding of a large array (default: the cores that it may
+                          run on, divided by its node's ranks)
 ZIPCCL_TIMEOUT            seconds without any progress after which a call gives up (default 600)
 ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the first call of each kind, 2 on every
                           call (default 1)
@@ -71,6 +73,28 @@ def cache_directory() -> Path | None:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zipccl"
     except RuntimeError:
         return None
+
+
+_LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
+"""Where MPICH, Open MPI, torchrun and Slurm tell a process how many of the job's run on its node."""
+
+
+def codec_threads(local_size: int | None = None) -> int:
+    """Return how many threads this process's codec may use.
+
+    Args:
+        local_size: processes of the job on this node; by default what the launcher told, or one.
+
+    Raises:
+        ArgumentError: ZIPCCL_NUM_THREADS is no number, or less than 1.
+    """
+    threads = _positive("ZIPCCL_NUM_THREADS", int, None, "a number of threads, 1 or more")
+    if threads is not None:
+        return threads
+    if local_size is None:
+        told = (os.environ.get(name, "") for name in _LOCAL_SIZE_VARIABLES)
+        local_size = next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)
+    return max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
 def _variable(name: str, parse: Callable[[str], T], default: T, expected: str) -> T:

@@ -11,7 +11,7 @@ from zipccl.buffers import BufferPool
 from zipccl.codec import default_codec
 from zipccl.collectives.device_messages import DeviceMessages
 from zipccl.collectives.messages import HostMessages, Messages
-from zipccl.config import Config
+from zipccl.config import Config, codec_threads
 from zipccl.errors import ArgumentError
 from zipccl.strategy import Strategy
 from zipccl.transport.device import DeviceTransport, Links, StagedLinks
@@ -46,7 +46,7 @@ class HostLane:
     def __init__(self, transport: MpiTransport, config: Config) -> None:
         self.strategy = Strategy(transport.nodes, config)
         self._transport = transport
-        self._codec = default_codec()
+        self._codec = default_codec(codec_threads(transport.nodes.count(transport.nodes[transport.rank])))
         self._pool = BufferPool()
 
     def messages(self, view: ArrayView, target: ArrayView) -> HostMessages:  # noqa: ARG002

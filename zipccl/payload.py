@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from zipccl import devices
+from zipccl import config, devices
 from zipccl.arrays import ArrayView, check_output, check_separate, join_streams, new, result, view_input, view_output
 from zipccl.codec import default_codec, wire
 from zipccl.codec.base import Codec
@@ -62,7 +62,8 @@ def encode(x: Any, *, out: Any = None) -> Any:
             raise ArgumentError(f"out is on {target.place}; expected {view.place}")
         check_separate(view, target)
     if view.place == "cpu":
-        nbytes = encode_to(default_codec(), view.dtype, view.shape, view.address, target.address)
+        codec = default_codec(config.codec_threads())
+        nbytes = encode_to(codec, view.dtype, view.shape, view.address, target.address)
     else:
         nbytes = _encode_on_device(view, target)
     return result(target.owner[:nbytes], x)
@@ -103,7 +104,7 @@ def decode(payload: Any, *, out: Any = None) -> Any:
         check_output(target, view.place, header.dtype, header.shape)
         check_separate(view, target)
     if view.place == "cpu":
-        decode_from(default_codec(), header, view.address, view.nbytes, target.address)
+        decode_from(default_codec(config.codec_threads()), header, view.address, view.nbytes, target.address)
     else:
         _decode_on_device(header, view, target)
     return result(target.owner, source) if out is None else out
