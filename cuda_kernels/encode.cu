@@ -389,8 +389,8 @@ struct FloatEncoder {
         const auto encode_row = [&](u32 row, u32 exponent, u32 index) {
             const u32 left = rows.count - row * LANES;
             const u32 code = lane_index() < left ? codes.of(index) : 0;
-            const u32 first = ballot(code & 1);
-            const u32 second = ballot(code & 2);
+            const u32 first = lanes_with(code & 1);
+            const u32 second = lanes_with(code & 2);
             writer.write(lane_out, 8 * row, first, second, left);
             const u32 deeper = first & second;
             const u32 place = count_2 + __popc(deeper & below_lane);
@@ -418,8 +418,8 @@ struct FloatEncoder {
         for (u32 start = 0; start < count_2; start += LANES) {
             const u32 left = count_2 - start;
             const u32 reached = lane_index() < left ? reached_2.load() : 0;
-            const u32 first = ballot(reached & 4 << 8);
-            const u32 second = ballot(reached & 8 << 8);
+            const u32 first = lanes_with(reached & 4 << 8);
+            const u32 second = lanes_with(reached & 8 << 8);
             if (fits) writer.write(lane_out, 0, first, second, left);
             const u32 escaping = first & second;
             const u32 place = end + __popc(escaping & below_lane);
