@@ -93,13 +93,13 @@ struct RowWriter {
     u32 first_bit = kept(8 * lane_index());
     u32 first_count = kept(4 * lane_index());  // least number of codes that reach the lane
 
-    // Write a row of count codes, or of 32 if that is more, the lane's byte at row.
+    // Write a row of count codes, or of 32 if that is more; the lane's byte goes to lane_out[offset].
     template <class Out>
-    __device__ __forceinline__ void write(Out row, u32 first, u32 second, u32 count) const {
-        if (count <= first_count || lane_index() >= 8) return;
+    __device__ __forceinline__ void write(Out lane_out, u32 offset, u32 first, u32 second, u32 count) const {
         count = smaller(count, LANES);
+        if (count <= first_count) return;  // all but eight lanes, as first_count is at least 32
         const u32 right = shift_right(first, first_bit) | shift_right(second, first_bit - count);
-        row.store(right | shift_left(second, count - first_bit));
+        lane_out.store(right | shift_left(second, count - first_bit), offset);
     }
 };
 
@@ -140,9 +140,21 @@ struct EncodeShared {
     u8 position[WARPS][BLOCK_COUNT];  // of a sparse block's values
     TileOffsets start;
     u32 static_nbytes;  // of the tile
+    bool all_coded;
     u64 work;
     u32 ticket;
 };
+
+// Make the plan of a block if all of its values are equal; return whether they are.
+__device__ __forceinline__ bool plan_equal(const LaneValues& values, BlockPlan& plan) {
+    const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
+    bool equal = true;
+#pragma unroll
+    for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
+    if (!__all_sync(FULL_WARP, equal)) return false;
+    if (lane_index() == 0) plan = BlockPlan::of({first ? CODE_CONSTANT : CODE_ZERO, 0, 0}, 0, 0, 0);
+    return true;
+}
 
 template <class F>
 struct FloatEncoder {
@@ -246,14 +258,15 @@ struct FloatEncoder {
         return least != ~0u && least + 1 <= origin;
     }
 
-    // As choose_base's first guess in reference.py.
-    __device__ static __forceinline__ u32 guess_base(const u32 (&exponent)[2], u32 normal) {
+    // As choose_base's first guess in reference.py; also tell whether all exponents are equal.
+    __device__ static __forceinline__ u32 guess_base(const u32 (&exponent)[2], u32 normal, bool& equal) {
         // As pairs of bytes, of which the higher ones count: first the odd exponents, then the even ones.
         const u32 pairs = __vmaxu2(__vmaxu2(exponent[0], exponent[1]), __vmaxu2(exponent[0] << 8, exponent[1] << 8));
         const u32 own_greatest = pairs > pairs << 16 ? pairs : pairs << 16;
         const u32 greatest = __reduce_max_sync(FULL_WARP, own_greatest) >> 24;
         const u32 own_total = __dp4a(exponent[0], EVERY_BYTE, __dp4a(exponent[1], EVERY_BYTE, 0u));
         const u32 total = __reduce_add_sync(FULL_WARP, own_total);
+        equal = total == greatest * BLOCK_COUNT;
         const u32 weighted = 2 * total + (2 * greatest + 3) * normal;
         if (normal == BLOCK_COUNT) return weighted / (4 * BLOCK_COUNT);
         return normal ? weighted / (4 * normal) : 0;
@@ -312,75 +325,108 @@ struct FloatEncoder {
         return __shfl_sync(FULL_WARP, end, LANES - 1);
     }
 
-    // As in reference.py, from the values that reach level 1, among which are all that matter.
-    __device__ static __forceinline__ u32 choose_table(SharedItems<u8> reached, u32 count, u32 base) {
+    // The values that reach level 1, 32 a row. Of most blocks there are no more rows than are kept in registers.
+    struct Rows {
+        static constexpr u32 KEPT = 3;
+        SharedItems<u8> reached;  // the lane's value of the first row
+        u32 count;
+        u32 exponent[KEPT];  // behind the last one is what was there before
+        u32 index[KEPT];     // that of all others behind the last one
+
+        __device__ __forceinline__ Rows(SharedItems<u8> all, u32 count, u32 base) : reached(all), count(count) {
+            reached.skip(lane_index());
+#pragma unroll
+            for (u32 row = 0; row < KEPT; ++row) {
+                if (row * LANES < count) read(row, base, exponent[row], index[row]);
+            }
+        }
+
+        __device__ __forceinline__ void read(u32 row, u32 base, u32& exponent, u32& index) const {
+            exponent = reached.load(row * LANES);
+            index = row * LANES + lane_index() < count ? index_of(exponent, base) : 0x7777;
+        }
+    };
+
+    // As in reference.py; all values that matter reach level 1.
+    __device__ static __forceinline__ u32 choose_table(const Rows& rows, u32 base) {
         // Of o = +2, -4 and -7 the votes are +5, -1 and -4; of o = -5 and +1 they are +1 and -1. Four and one are added.
         const Bytes8 symmetric_votes = {kept(0x03040409), kept(0x04000404)};
         const Bytes8 falling_votes = {kept(0x01010001), kept(0x01010102)};
         u32 symmetric = 0;
         u32 falling = 0;
-        reached.skip(lane_index());
+        u32 voters = 0;
+#pragma unroll
+        for (u32 row = 0; row < Rows::KEPT; ++row) {
+            if (row * LANES >= rows.count) break;
+            symmetric = __dp4a(symmetric_votes.of(rows.index[row]), 1u, symmetric);
+            falling = __dp4a(falling_votes.of(rows.index[row]), 1u, falling);
+            voters += LANES;
+        }
 #pragma unroll 1
-        for (u32 i = lane_index(); i < count; i += LANES) {
-            const u32 index = index_of(reached.load(), base);
-            reached.skip(LANES);
+        for (u32 row = Rows::KEPT; row * LANES < rows.count; ++row) {
+            u32 exponent, index;
+            rows.read(row, base, exponent, index);
             symmetric = __dp4a(symmetric_votes.of(index), 1u, symmetric);
             falling = __dp4a(falling_votes.of(index), 1u, falling);
+            voters += LANES;
         }
         const u32 sum = __reduce_add_sync(FULL_WARP, symmetric << 16 | falling);
-        if (sum >> 16 > 4 * count) return SYMMETRIC;
-        return (sum & 0xFFFF) > count ? FALLING : SKEWED;
+        if (sum >> 16 > 4 * voters) return SYMMETRIC;
+        return (sum & 0xFFFF) > voters ? FALLING : SKEWED;
     }
 
     // Code levels 1 and 2 in rows at out, and the escapes behind them, as far as there is room, which there must be for
     // level 1. Return what they take. Out is SharedItems<u8> or GlobalBytes.
     template <class Out>
-    __device__ static __forceinline__ u32 encode_deeper_levels(SharedItems<u8> reached_1, u32 count_1, u32 table,
-                                                               u32 base, SharedItems<u16> reached_2, Out out,
-                                                               u32 room) {
+    __device__ static __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base,
+                                                               SharedItems<u16> reached_2, Out out, u32 room) {
         const Bytes8 codes = codes_of(table);
         const u32 below_lane = kept(lanes_below());
         const RowWriter writer;
+        Out lane_out = out;
+        lane_out.skip(lane_index());
         u32 count_2 = 0;
-        Out row = out;
-        row.skip(lane_index());
-        reached_1.skip(lane_index());
-#pragma unroll 1
-        for (u32 start = 0; start < count_1; start += LANES) {
-            const u32 left = count_1 - start;
-            const u32 exponent = reached_1.load();  // behind the last one is what was there before
-            u32 code = codes.of(index_of(exponent, base));
-            code = lane_index() < left ? code : 0;
-            const u32 first = ballot(code & 1);
-            const u32 second = ballot(code & 2);
-            writer.write(row, first, second, left);
+        const auto encode_row = [&](u32 row, u32 exponent, u32 index) {
+            const u32 left = rows.count - row * LANES;
+            const u32 code = lane_index() < left ? codes.of(index) : 0;
+            const u32 first = lanes_with(code & 1);
+            const u32 second = lanes_with(code & 2);
+            writer.write(lane_out, 8 * row, first, second, left);
             const u32 deeper = first & second;
             const u32 place = count_2 + __popc(deeper & below_lane);
             if ((code & DEEPER) == DEEPER) reached_2.store(code << 8 | exponent, place);
             count_2 += __popc(deeper);
-            reached_1.skip(LANES);
-            row.skip(8);
+        };
+#pragma unroll
+        for (u32 row = 0; row < Rows::KEPT; ++row) {
+            if (row * LANES >= rows.count) break;
+            encode_row(row, rows.exponent[row], rows.index[row]);
+        }
+#pragma unroll 1
+        for (u32 row = Rows::KEPT; row * LANES < rows.count; ++row) {
+            u32 exponent, index;
+            rows.read(row, base, exponent, index);
+            encode_row(row, exponent, index);
         }
         __syncwarp();
-        const u32 level_2 = rows_nbytes(count_1);
+        const u32 level_2 = rows_nbytes(rows.count);
         u32 end = level_2 + rows_nbytes(count_2);
         const bool fits = end <= room;
-        row = out;
-        row.skip(level_2 + lane_index());
+        lane_out.skip(level_2);
         reached_2.skip(lane_index());
 #pragma unroll 1
         for (u32 start = 0; start < count_2; start += LANES) {
             const u32 left = count_2 - start;
             const u32 reached = lane_index() < left ? reached_2.load() : 0;
-            const u32 first = ballot(reached & 4 << 8);
-            const u32 second = ballot(reached & 8 << 8);
-            if (fits) writer.write(row, first, second, left);
+            const u32 first = lanes_with(reached & 4 << 8);
+            const u32 second = lanes_with(reached & 8 << 8);
+            if (fits) writer.write(lane_out, 0, first, second, left);
             const u32 escaping = first & second;
             const u32 place = end + __popc(escaping & below_lane);
             if ((reached & 12 << 8) == 12 << 8 && place < room) out.store(reached, place);
             end += __popc(escaping);
             reached_2.skip(LANES);
-            row.skip(8);
+            lane_out.skip(8);
         }
         return end;
     }
@@ -441,7 +487,7 @@ struct FloatEncoder {
         }
     }
 
-    // Make a plan for a block, whose values are not all equal, and write what does not depend on the plans of others.
+    // Make a plan for a block and write what does not depend on the plans of others.
     __device__ static __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot, Reached& reached,
                                                       BlockPlan& plan) {
         u32 origin = 0;
@@ -459,7 +505,9 @@ struct FloatEncoder {
         }
         const bool sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
 
-        u32 base = guess_base(exponent, normal);
+        bool equal;
+        u32 base = guess_base(exponent, normal, equal);
+        if (equal && plan_equal(values, plan)) return;
         if (sparse) {
             // What is not present shall count as none of the exponents around the base.
             const u32 elsewhere = ((base + 128) & 255) * EVERY_BYTE;
@@ -475,11 +523,12 @@ struct FloatEncoder {
         if (sparse) deeper &= ~gather_bits(absent[0] & EVERY_BYTE, absent[1] & EVERY_BYTE);
         const SharedItems<u8> reached_1(reached.level_1);
         const u32 count_1 = collect(exponent, deeper, reached_1);
-        const u32 table = choose_table(reached_1, count_1, base);
+        const Rows rows(reached_1, count_1, base);
+        const u32 table = choose_table(rows, base);
         // Of a sparse block only the size is wanted.
-        const u32 deeper_nbytes = encode_deeper_levels(
-            reached_1, count_1, table, base, SharedItems<u16>(reached.level_2),
-            SharedItems<u8>(slot + F::ORIGIN_NBYTES), SLOT_NBYTES - F::ORIGIN_NBYTES);
+        const u32 deeper_nbytes = encode_deeper_levels(rows, table, base, SharedItems<u16>(reached.level_2),
+                                                       SharedItems<u8>(slot + F::ORIGIN_NBYTES),
+                                                       SLOT_NBYTES - F::ORIGIN_NBYTES);
 
         u32 nbytes = F::ORIGIN_NBYTES + deeper_nbytes;
         u32 most = smaller(MAX_CODED_VARIABLE_NBYTES, RAW_VARIABLE_NBYTES - 1);
@@ -582,15 +631,16 @@ struct FloatEncoder {
             const u32 code = !inside ? 0 : below < DEEPER ? below : DEEPER;
             const u32 first = __ballot_sync(FULL_WARP, code & 1);
             const u32 second = __ballot_sync(FULL_WARP, code & 2);
-            writer.write(GlobalBytes{level_0 + start / 4 + lane_index()}, first, second, some);
+            writer.write(GlobalBytes{level_0 + start / 4 + lane_index()}, 0, first, second, some);
             const u32 deeper = first & second;
             if (code == DEEPER) reached.level_1[count_1 + __popc(deeper & lanes_below())] = u8(exponent);
             count_1 += __popc(deeper);
         }
         __syncwarp();
         u8* const level_1 = level_0 + rows_nbytes(count);
-        out = level_1 + encode_deeper_levels(SharedItems<u8>(reached.level_1), count_1, table, base,
-                                             SharedItems<u16>(reached.level_2), GlobalBytes{level_1}, u32(end - level_1));
+        const Rows rows(SharedItems<u8>(reached.level_1), count_1, base);
+        out = level_1 + encode_deeper_levels(rows, table, base, SharedItems<u16>(reached.level_2), GlobalBytes{level_1},
+                                             u32(end - level_1));
 
         if constexpr (F::LOW_PLANES > 0) {
             for (u32 start = 0; start < count; start += LANES) {
@@ -623,26 +673,13 @@ struct FloatEncoder {
     }
 };
 
-// Whether all of a block's values are; nearly every block where they are not shows it in the lanes' first words.
-__device__ __forceinline__ bool all_equal(const LaneValues& values) {
-    if (!__all_sync(FULL_WARP, values.word[0] == __shfl_sync(FULL_WARP, values.word[0], 0))) return false;
-    const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
-    bool equal = true;
-#pragma unroll
-    for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
-    return __all_sync(FULL_WARP, equal);
-}
-
 // Make the plan of a block.
 __device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, EncodeShared& shared) {
-    if (all_equal(values)) {
-        const Entry entry = {values.value(0) ? CODE_CONSTANT : CODE_ZERO, 0, 0};
-        if (lane_index() == 0) shared.plan[block] = BlockPlan::of(entry, 0, 0, 0);
-    } else if constexpr (D::IS_FLOAT) {
-        FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()],
-                                    shared.plan[block]);
-    } else {
-        if (lane_index() == 0) shared.plan[block] = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
+    BlockPlan& plan = shared.plan[block];
+    if constexpr (D::IS_FLOAT) {
+        FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()], plan);
+    } else if (!plan_equal(values, plan)) {
+        if (lane_index() == 0) plan = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
     }
 }
 
@@ -650,11 +687,13 @@ __device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, 
 __device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, TileState* states, u64 first_work) {
     u32 static_nbytes[2];
     u32 variable_nbytes[2];
+    bool coded = true;
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
         const u32 block = 2 * lane_index() + i;
         const BlockPlan plan = shared.plan[block < blocks ? block : 0];
         const Entry entry = plan.directory_entry();
+        coded &= is_coded(entry.code);
         static_nbytes[i] = block < blocks ? static_nbytes_of(entry) : 0;
         variable_nbytes[i] = block < blocks ? variable_nbytes_of(entry) : 0;
     }
@@ -670,14 +709,32 @@ __device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, T
     }
     const u32 static_total = __shfl_sync(FULL_WARP, static_end, LANES - 1);
     const u32 variable_total = __shfl_sync(FULL_WARP, variable_end, LANES - 1);
+    coded = __all_sync(FULL_WARP, coded);
     const TileOffsets start = look_back(states, first_work, shared.work, static_total, variable_total);
     if (lane_index() == 0) {
         shared.start = start;
         shared.static_nbytes = static_total;
+        shared.all_coded = coded;
     }
 }
 
-// Write a block's parts to where they belong; one warp.
+// Write the variable parts of a tile's coded blocks, half a warp a block: few take more than 32 bytes.
+__device__ __forceinline__ void write_coded_variable_parts(EncodeShared& shared, u32 blocks, u8* variable_parts) {
+    constexpr u32 TEAM = LANES / 2;
+    // Only of types of one byte is there a part of an odd size.
+    using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
+    for (u32 block = threadIdx.x / TEAM; block < blocks; block += THREADS / TEAM) {
+        const BlockPlan plan = shared.plan[block];
+        if (!is_coded(plan.directory_entry().code)) continue;
+        Unit* const to = reinterpret_cast<Unit*>(variable_parts + plan.variable_offset);
+        const Unit* const from = reinterpret_cast<const Unit*>(shared.slot[block]);
+        const u32 units = coded_variable_nbytes(plan.directory_entry().code) / u32(sizeof(Unit));
+#pragma unroll 1
+        for (u32 i = threadIdx.x % TEAM; i < units; i += TEAM) to[i] = from[i];
+    }
+}
+
+// Write a block's parts, but for the variable part if it is coded, to where they belong; one warp.
 //
 // Args:
 //     has_heads: whether the heads of coded and raw blocks are written already.
@@ -690,11 +747,6 @@ __device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeS
     const u32 lane = lane_index();
     if (D::IS_FLOAT && is_coded(entry.code)) {
         if (!has_heads) copy(static_part, shared.head[block], D::CODED_STATIC_NBYTES, lane, LANES);
-        // Only of types of one byte is there a part of an odd size.
-        using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
-        for (u32 i = lane; i < coded_variable_nbytes(entry.code) / sizeof(Unit); i += LANES) {
-            reinterpret_cast<Unit*>(variable_part)[i] = reinterpret_cast<const Unit*>(shared.slot[block])[i];
-        }
         if (D::LOW_PLANES == 0 || entry.mask == 0) return;
         LaneValues values;
         values.load(source);
@@ -775,6 +827,8 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     // Where there are no low planes, heads are all of the static parts, which often stand as they do in a body.
     const bool only_heads = D::IS_FLOAT && D::LOW_PLANES == 0 && shared.static_nbytes == blocks * D::CODED_STATIC_NBYTES;
     if (only_heads) copy(static_parts, shared.head[0], shared.static_nbytes, threadIdx.x, THREADS);
+    if (D::IS_FLOAT) write_coded_variable_parts(shared, blocks, variable_parts);
+    if (only_heads && shared.all_coded) return write_directory(part.body, layout, tile, blocks, shared, states[work]);
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
         write_block(source + block * BLOCK_NBYTES, block, shared, only_heads, static_parts, variable_parts);
     }

@@ -55,10 +55,17 @@ __device__ __forceinline__ u32 gather_bits(u32 low, u32 high) {
 // Undo gather_bits for four bits; what is above them is ignored.
 __device__ __forceinline__ u32 spread_bits(u32 bits) { return ((bits & 15) * 0x00204081) & EVERY_BYTE; }
 
+// Bit 0 of eight nibbles, from eight bits.
+__device__ __forceinline__ u32 spread_to_nibbles(u32 bits) {
+    bits = bits * 0x1001 & 0x000F000F;
+    bits = bits * 0x41 & 0x03030303;
+    return bits * 9 & 0x11111111;
+}
+
 __device__ __forceinline__ u32 byte_at(const u32 (&packed)[2], u32 i) { return packed[i / 4] >> (8 * (i % 4)) & 255; }
 
 // Which lanes have a bit set.
-__device__ __forceinline__ u32 ballot(u32 bits) {
+__device__ __forceinline__ u32 lanes_with(u32 bits) {
 #if defined(__CUDA_ARCH__)
     u32 lanes;
     asm volatile(
