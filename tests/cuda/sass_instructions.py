@@ -37,6 +37,7 @@ Wide = NDArray[np.uint64]
 
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint32(0xFFFF)
 _LANE = np.arange(LANES, dtype=np.uint32)
 
 _MAKERS: dict[str, Make] = {}
@@ -73,6 +74,7 @@ _NOTHING = {
     "LDGDEPBAR",
     "WARPGROUP",
     "PREFETCH",
+    "ENDCOLLECTIVE",
 }
 
 
@@ -127,6 +129,7 @@ def _extended(words: Words, unsigned: bool) -> NDArray[np.int64]:
 
 @_makes("MOV", "R2UR", "LDC", "ULDC")
 def _move(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U", "64", "32", "U32")
     pairs = [(write(operands[0], word), source(operands[-1], word)) for word in range(1 + ("64" in modifiers))]
     if operands[0].startswith("UR") and operands[-1].startswith("R"):
 
@@ -233,6 +236,7 @@ def _put_sum(target: str, carries_out: list[str], total: Callable[[Warp], Wide])
 
 @_makes("IADD3", "VIADD", "IADD")
 def _add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "X", "3")
     target, carries_out, rest = _split(operands)
     terms = [text for text in rest if not is_flag(text)]
     carries_in = [text for text in rest if is_flag(text)] if "X" in modifiers else []
@@ -241,6 +245,7 @@ def _add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("IMAD")
 def _multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "MOV", "U32", "IADD", "SHL", "X", "WIDE", "HI", "S32")
     target, carries_out, rest = _split(operands)
     a, b = source(rest[0]), source(rest[1])
     carries_in = [text for text in rest[3:] if is_flag(text)] if "X" in modifiers else []
@@ -278,6 +283,7 @@ def _multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("LEA")
 def _shift_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "X", "HI", "SX32")
     target, carries_out, rest = _split(operands)
     carries_in = [rest.pop()] if "X" in modifiers else []
     a, b = source(rest[0].lstrip("-")), _addend(rest[1])
@@ -305,6 +311,7 @@ def _shift_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("SHF", "SHL", "SHR")
 def _shift(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "L", "R", "U32", "S32", "U64", "S64", "HI", "W")
     put, low, amount = write(operands[0]), source(operands[1]), source(operands[2])
     high = source(operands[3])
     wide = bool({"U64", "S64"} & set(modifiers))
@@ -372,6 +379,7 @@ def _flag_logic(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("ISETP")
 def _compare(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "LT", "LE", "GT", "GE", "EQ", "NE", "U32", "AND", "OR", "EX")
     put, put_opposite = write_flag(operands[0]), write_flag(operands[1])
     a, b, combined = source(operands[2]), source(operands[3]), flag(operands[4])
     relation = _RELATIONS[modifiers[0]]
@@ -412,19 +420,28 @@ _RELATIONS = {
 
 @_makes("VIMNMX", "VIMNMX3", "IMNMX")
 def _extreme(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32", "U16x2")
     put, values, least = write(operands[0]), [source(text) for text in operands[1:-1]], flag(operands[-1])
-    unsigned = "U32" in modifiers
+    unsigned, halves = "U32" in modifiers, "U16x2" in modifiers
+
+    def extreme(warp: Warp, words: list[Words]) -> Words:
+        numbers = np.broadcast_arrays(*(_extended(word, unsigned) for word in words))
+        return np.where(least(warp), np.minimum.reduce(numbers), np.maximum.reduce(numbers)).astype(np.uint32)
 
     def run(warp: Warp) -> None:
-        words = np.broadcast_arrays(*(_extended(value(warp), unsigned) for value in values))
-        result = np.where(least(warp), np.minimum.reduce(words), np.maximum.reduce(words))
-        put(warp, result.astype(np.uint32))
+        words = [value(warp) for value in values]
+        if halves:
+            high, low = (extreme(warp, [word >> np.uint32(by) & _HALF for word in words]) for by in (16, 0))
+            put(warp, high << np.uint32(16) | low)
+        else:
+            put(warp, extreme(warp, words))
 
     return run
 
 
 @_makes("VIADDMNMX")
 def _extreme_of_sum(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32")
     put, (a, b, c), least = write(operands[0]), map(source, operands[1:4]), flag(operands[4])
     unsigned = "U32" in modifiers
 
@@ -474,6 +491,9 @@ def _from_flags(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 def _float(text: str) -> Callable[[Warp], NDArray[np.float64]]:
     """Return what reads an fp32 operand, as fp64, in which the sum and the product of two are rounded harmlessly."""
+    if re.fullmatch(r"[-+]?(\d.*|INF|QNAN)", text):
+        number = np.array([float(text.replace("QNAN", "nan"))])
+        return lambda _: number
     inner = text.removeprefix("-") if text.startswith(("-R", "-c", "-|", "-U")) else text
     negative = inner != text
     absolute = inner.startswith("|")
@@ -626,6 +646,7 @@ def _count_bits(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("FLO")
 def _highest_bit(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32", "SH")
     if "U32" not in modifiers:
         raise NotImplementedError("FLO of signed words")
     put, value = write(operands[0]), source(operands[1])
@@ -665,6 +686,7 @@ def _mask(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("SGXT")
 def _extend(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32")
     put, value, width = write(operands[0]), source(operands[1]), source(operands[2])
 
     def run(warp: Warp) -> None:
@@ -699,6 +721,7 @@ def _bits_of(flags: NDArray[np.bool_]) -> int:
 
 @_makes("VOTE", "VOTEU")
 def _vote(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "ANY", "ALL")
     inputs = list(operands)
     put = None if is_flag(inputs[0]) else write(inputs.pop(0))
     put_flag, what = write_flag(inputs[0]), flag(inputs[1])
@@ -715,6 +738,7 @@ def _vote(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("SHFL")
 def _shuffle(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "UP", "DOWN", "BFLY", "IDX")
     put_flag, put = write_flag(operands[0]), write(operands[1])
     value, distance, bounds = map(source, operands[2:5])
 
@@ -757,6 +781,7 @@ def _match(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("REDUX")
 def _reduce(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "SUM", "OR", "AND", "XOR", "MIN", "MAX", "S32")
     put, value = write(operands[0]), source(operands[1])
     operation = {"SUM": np.add, "OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor}
     operation |= {"MIN": np.minimum, "MAX": np.maximum}

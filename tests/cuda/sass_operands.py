@@ -7,7 +7,6 @@ which NumPy broadcasts.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -57,10 +56,10 @@ def constant(value: int) -> Source:
 
 
 def number_of(text: str) -> int:
-    """Return an immediate operand; a decimal fraction stands for its bits in fp32."""
-    if re.fullmatch(r"-?(0x[0-9a-f]+|\d+)", text):
-        return int(text, 0)
-    return int(struct.unpack("<I", struct.pack("<f", float(text.removesuffix("+QNAN") or "nan")))[0])
+    """Return an immediate operand."""
+    if not is_number(text):
+        raise NotImplementedError(f"operand {text}")
+    return int(text, 0)
 
 
 def is_number(text: str) -> bool:
