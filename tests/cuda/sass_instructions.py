@@ -507,35 +507,54 @@ def _float(text: str) -> Callable[[Warp], NDArray[np.float64]]:
     return read
 
 
-def _write_float(text: str) -> Callable[[Warp, NDArray[np.float64]], None]:
+def _write_float(text: str, rounding: str = "") -> Callable[[Warp, NDArray[np.float64]], None]:
     put = write(text)
+    toward = {"RZ": np.float32(0), "RP": np.float32(np.inf), "RM": np.float32(-np.inf)}.get(rounding)
 
     def round_once(warp: Warp, value: NDArray[np.float64]) -> None:
         with np.errstate(all="ignore"):
-            bits = value.astype(np.float32).view(np.uint32)
-        put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), bits))
+            number = value.astype(np.float32)
+            if toward is not None:
+                away = np.abs(number) > np.abs(value) if rounding == "RZ" else (number - value) * toward < 0
+                number = np.where(away, np.nextafter(number, toward), number)
+        put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), number.view(np.uint32)))
 
     return round_once
 
 
 @_makes("FADD")
 def _float_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    _only(modifiers)
+    _only(modifiers, "FTZ")
     put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
-    return lambda warp: put(warp, a(warp) + b(warp))
+    flushed = _flushed if modifiers else lambda value: value
+
+    def run(warp: Warp) -> None:
+        with np.errstate(invalid="ignore"):
+            put(warp, flushed(flushed(a(warp)) + flushed(b(warp))))
+
+    return run
+
+
+def _flushed(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.abs(value) < 2.0**-126, np.copysign(0, value), value)
 
 
 @_makes("FMUL")
 def _float_multiply(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     _only(modifiers)
     put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
-    return lambda warp: put(warp, a(warp) * b(warp))
+
+    def run(warp: Warp) -> None:
+        with np.errstate(invalid="ignore"):
+            put(warp, a(warp) * b(warp))
+
+    return run
 
 
 @_makes("FFMA")
 def _float_multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    _only(modifiers)
-    put, a, b, c = _write_float(operands[0]), *map(_float, operands[1:4])
+    _only(modifiers, "RZ", "RP", "RM")
+    put, a, b, c = _write_float(operands[0], *modifiers), *map(_float, operands[1:4])
 
     def run(warp: Warp) -> None:
         with np.errstate(all="ignore"):
@@ -565,7 +584,7 @@ def _float_compare(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     def run(warp: Warp) -> None:
         left, right = np.broadcast_arrays(a(warp), b(warp))
         if flush:
-            left, right = (np.where(np.abs(value) < 2.0**-126, 0, value) for value in (left, right))
+            left, right = _flushed(left), _flushed(right)
         nan = np.isnan(left) | np.isnan(right)
         result = np.where(nan, unordered, relation(left, right))
         other = combined(warp)
@@ -606,13 +625,14 @@ def _to_float(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("MUFU")
 def _reciprocal(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    if modifiers != ["RCP"]:
-        raise NotImplementedError("MUFU other than to divide")
+    _only(modifiers, "RCP", "RSQ")
     put, value = write(operands[0]), source(operands[1])
 
     def run(warp: Warp) -> None:
-        with np.errstate(divide="ignore"):
-            put(warp, (np.float32(1) / value(warp).view(np.float32)).view(np.uint32))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            number = value(warp).view(np.float32)
+            result = np.float32(1) / (np.sqrt(number) if "RSQ" in modifiers else number)
+        put(warp, np.where(np.isnan(result), np.uint32(0x7FFFFFFF), result.view(np.uint32)))
 
     return run
 

@@ -39,7 +39,7 @@ def source(text: str, offset: int = 0) -> Source:
     if text.startswith("|"):
         inner = source(text.strip("|"), offset)
         return lambda warp: np.abs(inner(warp).view(np.int32)).view(np.uint32)
-    if match := re.fullmatch(r"(U?)R(Z|\d+)(?:\.reuse|\.64|\.U32|\.H0_H0|\.X\d+)*", text):
+    if match := re.fullmatch(r"(U?)R(Z|\d+)(?:\.64|\.U32|\.H0_H0|\.X\d+)*", text):
         number = (URZ if match[1] else RZ) if match[2] == "Z" else int(match[2]) + offset
         return (lambda warp: warp.uniform[number]) if match[1] else (lambda warp: warp.registers[number])
     if match := re.fullmatch(r"c\[(\w+)\]\[(\w+)\](?:\.64)?", text):
