@@ -23,9 +23,18 @@ struct BlockPlace {
     u32 variable_offset;
 };
 
+// Levels 1 and 2 and the escapes of a block take no more.
+constexpr u32 MAX_DEEPER_NBYTES = 2 * (BLOCK_COUNT / 4) + BLOCK_COUNT;
+
+// What a warp needs for a block.
+struct DecodeScratch {
+    u32 levels[MAX_DEEPER_NBYTES / 4 + 2];  // levels 1 and 2 and the escapes; what is behind them is read, but not used
+    u8 exponent[2][BLOCK_COUNT];            // of the values that reach levels 1 and 2
+};
+
 struct DecodeShared {
     alignas(16) Word values[WARPS][D::IS_FLOAT ? BLOCK_COUNT : 1];  // those of a sparse block that are present
-    u8 exponent[WARPS][2][BLOCK_COUNT];  // of the values that reach levels 1 and 2
+    DecodeScratch scratch[WARPS];
     BlockPlace place[TILE_BLOCKS];
     u64 static_start;
     u64 variable_start;
@@ -67,6 +76,9 @@ struct Output {
 
 constexpr u32 DOES_NOT_FIT = ~0u;
 
+// Of most blocks no more rows of level 1 than are kept in registers.
+constexpr u32 KEPT_ROWS = 3;
+
 __device__ __forceinline__ u32 bit_at(const u8* bits, u32 i) { return bits[i / 8] >> (i % 8) & 1; }
 
 template <class F>
@@ -88,56 +100,106 @@ struct FloatDecoder {
         return table == SKEWED ? skewed[1] : table == FALLING ? falling[1] : symmetric[1];
     }
 
-    // A level's codes: of each row of 32 the lane's code, two bits from 2 * row on.
-    struct Codes {
-        u32 packed;
-        u32 deeper;  // how many codes of all lanes are DEEPER
+    // The codes of a row: bit i is value i's, zero behind the last one. All lanes hold the same.
+    struct Row {
+        u32 first;
+        u32 second;
 
-        __device__ __forceinline__ u32 of_row(u32 row) const { return packed >> (2 * row) & 3; }
+        __device__ __forceinline__ u32 deeper() const { return first & second; }
+
+        // Read a row of count codes, or of 32 if that is more, from its bits on.
+        __device__ static __forceinline__ Row of(u32 low, u32 high, u32 count) {
+            count = smaller(count, LANES);
+            const u32 inside = shift_right(~0u, LANES - count);
+            return {low & inside, (shift_right(low, count) | shift_left(high, LANES - count)) & inside};
+        }
     };
 
-    __device__ static __forceinline__ Codes read_rows(const u8* rows, u32 count) {
-        Codes codes = {0, 0};
-        for (u32 start = 0; start < count; start += LANES) {
-            const u32 some = smaller(count - start, LANES);
-            const u8* const row = rows + start / 4;
-            u32 code = 0;
-            if (lane_index() < some) code = bit_at(row, lane_index()) | bit_at(row, some + lane_index()) << 1;
-            codes.packed |= code << (start / 16);
-            codes.deeper += __popc(__ballot_sync(FULL_WARP, code == DEEPER));
-        }
-        return codes;
-    }
+    // What the codes of a level stand for.
+    struct Meaning {
+        u32 exponent[3];
 
-    // Store the exponents of a level's values in order; those of DEEPER codes are taken from the next level's.
-    __device__ static __forceinline__ void read_exponents(Codes codes, u32 count, u32 base, u32 offsets, const u8* next,
-                                                          u8* exponent) {
-        for (u32 start = 0; start < count; start += LANES) {
-            const bool inside = start + lane_index() < count;
-            const u32 code = inside ? codes.of_row(start / LANES) : 0;
-            const u32 deeper = __ballot_sync(FULL_WARP, code == DEEPER);
-            u32 one = base + (offsets >> (8 * code));
-            if (code == DEEPER) one = next[__popc(deeper & lanes_below())];
-            if (inside) exponent[start + lane_index()] = u8(one);
-            next += __popc(deeper);
+        __device__ __forceinline__ Meaning(u32 base, u32 offsets)
+            : exponent{base + offsets, base + (offsets >> 8), base + (offsets >> 16)} {}
+
+        // The exponent of the lane's code, in the lowest byte; next is the level's that follows.
+        __device__ __forceinline__ u32 of(Row row, u32 lane_bit, SharedItems<u8> next) const {
+            const bool first = row.first & lane_bit;
+            const bool second = row.second & lane_bit;
+            if (first && second) return next.load(__popc(row.deeper() & (lane_bit - 1)));
+            return first ? exponent[1] : second ? exponent[2] : exponent[0];
         }
-        __syncwarp();
-    }
+    };
 
     // Read the levels after level 0, at most room bytes, and store the exponents of the values that reach level 1.
-    // Return what they take.
+    // Return what they take. Unit is of what the room and the address are multiples.
+    template <class Unit>
     __device__ static __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base,
-                                                             u8 (&exponent)[2][BLOCK_COUNT]) {
+                                                             DecodeScratch& scratch) {
+        const u32 staged = smaller(room, MAX_DEEPER_NBYTES) / u32(sizeof(Unit));
+        const SharedItems<Unit> units(reinterpret_cast<const Unit*>(scratch.levels));
+#pragma unroll 1
+        for (u32 i = lane_index(); i < staged; i += LANES) units.store(reinterpret_cast<const Unit*>(levels)[i], i);
+        __syncwarp();
+        const SharedItems<u32> words(scratch.levels);
+        const SharedItems<u8> bytes(reinterpret_cast<const u8*>(scratch.levels));
+        const u32 lane_bit = kept(1u << lane_index());
+
         const u32 level_2 = rows_nbytes(count_1);
         if (level_2 > room) return DOES_NOT_FIT;
-        const Codes codes_1 = read_rows(levels, count_1);
-        const u32 escapes = level_2 + rows_nbytes(codes_1.deeper);
-        if (escapes > room) return DOES_NOT_FIT;
-        const Codes codes_2 = read_rows(levels + level_2, codes_1.deeper);
-        if (escapes + codes_2.deeper > room) return DOES_NOT_FIT;
-        read_exponents(codes_2, codes_1.deeper, base, offsets(table, 1), levels + escapes, exponent[1]);
-        read_exponents(codes_1, count_1, base, offsets(table, 0), exponent[1], exponent[0]);
-        return escapes + codes_2.deeper;
+        Row rows[KEPT_ROWS];
+        u32 count_2 = 0;
+#pragma unroll
+        for (u32 row = 0; row < KEPT_ROWS; ++row) {
+            if (row * LANES >= count_1) break;
+            rows[row] = Row::of(words.load(2 * row), words.load(2 * row + 1), count_1 - row * LANES);
+            count_2 += __popc(rows[row].deeper());
+        }
+#pragma unroll 1
+        for (u32 row = KEPT_ROWS; row * LANES < count_1; ++row) {
+            count_2 += __popc(Row::of(words.load(2 * row), words.load(2 * row + 1), count_1 - row * LANES).deeper());
+        }
+
+        u32 end = level_2 + rows_nbytes(count_2);
+        if (end > room) return DOES_NOT_FIT;
+        const SharedItems<u8> exponent_2(scratch.exponent[1]);
+        const Meaning meaning_2(base, offsets(table, 1));
+#pragma unroll 1
+        for (u32 start = 0; start < count_2; start += LANES) {
+            const u32 place = level_2 + start / 4;
+            const u32 shift = place % 4 * 8;
+            const u32 first = words.load(place / 4);
+            const u32 second = words.load(place / 4 + 1);
+            const u32 third = words.load(place / 4 + 2);
+            const Row row = Row::of(__funnelshift_r(first, second, shift), __funnelshift_r(second, third, shift),
+                                    count_2 - start);
+            const u32 escapes = __popc(row.deeper());
+            if (end + escapes > room) return DOES_NOT_FIT;
+            SharedItems<u8> next = bytes;
+            next.skip(end);
+            exponent_2.store(meaning_2.of(row, lane_bit, next), start + lane_index());
+            end += escapes;
+        }
+        __syncwarp();
+
+        SharedItems<u8> exponent_1(scratch.exponent[0]);
+        exponent_1.skip(lane_index());
+        SharedItems<u8> next = exponent_2;
+        const Meaning meaning_1(base, offsets(table, 0));
+#pragma unroll
+        for (u32 row = 0; row < KEPT_ROWS; ++row) {
+            if (row * LANES >= count_1) break;
+            exponent_1.store(meaning_1.of(rows[row], lane_bit, next), row * LANES);
+            next.skip(__popc(rows[row].deeper()));
+        }
+#pragma unroll 1
+        for (u32 row = KEPT_ROWS; row * LANES < count_1; ++row) {
+            const Row one = Row::of(words.load(2 * row), words.load(2 * row + 1), count_1 - row * LANES);
+            exponent_1.store(meaning_1.of(one, lane_bit, next), row * LANES);
+            next.skip(__popc(one.deeper()));
+        }
+        __syncwarp();
+        return end;
     }
 
     __device__ static __forceinline__ u32 read_origin(const u8* variable_part) {
@@ -161,7 +223,7 @@ struct FloatDecoder {
 
     // Decode a coded block; return whether its codes take the size that the entry tells.
     __device__ static __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
-                                                        const u8* variable_part, u8 (&exponents)[2][BLOCK_COUNT],
+                                                        const u8* variable_part, DecodeScratch& scratch,
                                                         LaneValues& values) {
         const u32 nbytes = coded_variable_nbytes(place.code);
         if (nbytes < F::ORIGIN_NBYTES) return false;
@@ -173,21 +235,28 @@ struct FloatDecoder {
         const u32 end = inclusive_scan(own);
         const u32 count_1 = __shfl_sync(FULL_WARP, end, LANES - 1);
         const u32 base = place.base;
-        const u32 taken = read_deeper_levels(variable_part + F::ORIGIN_NBYTES, nbytes - F::ORIGIN_NBYTES, count_1,
-                                             place.code >> TABLE_SHIFT, base, exponents);
+        // Only of types of one byte is there a part of an odd size before this one.
+        using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
+        const u8* const levels = variable_part + F::ORIGIN_NBYTES;
+        const u32 room = nbytes - F::ORIGIN_NBYTES;
+        const u32 table = place.code >> TABLE_SHIFT;
+        const u32 taken = misalignment(levels, sizeof(Unit)) == 0
+                              ? read_deeper_levels<Unit>(levels, room, count_1, table, base, scratch)
+                              : read_deeper_levels<u8>(levels, room, count_1, table, base, scratch);
         if (taken == DOES_NOT_FIT || (F::ORIGIN_NBYTES + taken + 1) / 2 * 2 != nbytes) return false;
 
         u32 exponent[2];
-        const u8* next = exponents[0] + end - own;
+        const u32 meaning = (base & 255) | (base - 1 & 255) << 8 | (base - 2 & 255) << 16;
+        const u32 codes = spread_to_nibbles(first) | spread_to_nibbles(second) << 1;
+        exponent[0] = permute(meaning, 0, codes);
+        exponent[1] = permute(meaning, 0, codes >> 16);
+        SharedItems<u8> next(scratch.exponent[0]);
+        next.skip(end - own);
 #pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
-            const u32 below = spread_bits(first >> (4 * half)) + 2 * spread_bits(second >> (4 * half));
-            exponent[half] = bytes_minus(base * EVERY_BYTE, below);
-#pragma unroll
-            for (u32 i = 0; i < 4; ++i) {
-                if (deeper >> (4 * half + i) & 1) {
-                    exponent[half] = (exponent[half] & ~(255u << (8 * i))) | u32(*next++) << (8 * i);
-                }
+        for (u32 i = 0; i < LANE_COUNT; ++i) {
+            if (deeper >> i & 1) {
+                exponent[i / 4] += next.load() << (8 * (i % 4));
+                next.skip(1);
             }
         }
         u32 rest[2];
@@ -243,7 +312,7 @@ struct FloatDecoder {
 
     // Decode a sparse block; return whether its codes take the size that the entry tells.
     __device__ static __forceinline__ bool decode_sparse(const BlockPlace& place, const u8* part,
-                                                         u8 (&exponents)[2][BLOCK_COUNT], Word* compact,
+                                                         DecodeScratch& scratch, Word* compact,
                                                          LaneValues& values) {
         constexpr u32 HEAD_NBYTES = F::ORIGIN_NBYTES + 1 + BIT_PLANE_NBYTES;
         const u32 nbytes = place.base * ITEMSIZE;
@@ -256,19 +325,28 @@ struct FloatDecoder {
         const u32 level_0 = HEAD_NBYTES + rest_nbytes(count);
         const u32 level_1 = level_0 + rows_nbytes(count);
         if (level_1 > nbytes) return false;
-        const Codes codes = read_rows(part + level_0, count);
-        const u32 taken = read_deeper_levels(part + level_1, nbytes - level_1, codes.deeper, place.code - CODE_SPARSE,
-                                             base, exponents);
+        u32 codes = 0;  // of the lane's value of each row, two bits
+        u32 count_1 = 0;
+        for (u32 start = 0; start < count; start += LANES) {
+            const u32 some = smaller(count - start, LANES);
+            const u8* const row = part + level_0 + start / 4;
+            u32 code = 0;
+            if (lane_index() < some) code = bit_at(row, lane_index()) | bit_at(row, some + lane_index()) << 1;
+            codes |= code << (start / 16);
+            count_1 += __popc(lanes_with(code == DEEPER));
+        }
+        const u32 taken = read_deeper_levels<u8>(part + level_1, nbytes - level_1, count_1, place.code - CODE_SPARSE,
+                                                 base, scratch);
         if (taken == DOES_NOT_FIT) return false;
         const u32 low = level_1 + taken;
         if ((low + low_nbytes(place.mask, count) + ITEMSIZE - 1) / ITEMSIZE * ITEMSIZE != nbytes) return false;
 
         const u32 plane_nbytes = (count + 7) / 8;
-        const u8* next = exponents[0];
+        const u8* next = scratch.exponent[0];
         for (u32 start = 0; start < count; start += LANES) {
             const u32 i = start + lane_index();
             const bool inside = i < count;
-            const u32 code = inside ? codes.of_row(start / LANES) : 0;
+            const u32 code = codes >> (start / 16) & 3;
             const u32 deeper = __ballot_sync(FULL_WARP, code == DEEPER);
             if (inside) {
                 const u32 exponent = code == DEEPER ? next[__popc(deeper & lanes_below())] : base - code & 255;
@@ -421,10 +499,10 @@ __device__ __forceinline__ bool decode_block(const BlockPlace& place, const u8* 
     }
     if constexpr (D::IS_FLOAT) {
         if (is_sparse(place.code)) {
-            return FloatDecoder<D>::decode_sparse(place, variable_part, shared.exponent[warp_index()],
+            return FloatDecoder<D>::decode_sparse(place, variable_part, shared.scratch[warp_index()],
                                                   shared.values[warp_index()], values);
         }
-        return FloatDecoder<D>::decode_coded(place, static_part, variable_part, shared.exponent[warp_index()], values);
+        return FloatDecoder<D>::decode_coded(place, static_part, variable_part, shared.scratch[warp_index()], values);
     }
     return false;
 }

@@ -39,7 +39,7 @@ struct TileOffsets {
 __device__ __forceinline__ TileOffsets look_back(TileState* states, u64 first_work, u64 work, u32 static_nbytes,
                                                  u32 variable_nbytes) {
     TileState& own = states[work];
-    if (work > first_work && lane_index() == 0) {
+    if (lane_index() == 0) {
         own.static_nbytes = static_nbytes;
         own.variable_nbytes = variable_nbytes;
         store_release(&own.known, OWN_SIZES);
@@ -80,13 +80,28 @@ __device__ __forceinline__ void write_word(u8* out, u64 word, u32 nbytes) {
     if (lane_index() < nbytes) out[lane_index()] = u8(word >> (8 * lane_index()));
 }
 
-// Write a row of codes, of which first and second hold one bit for each and zeros: first's bits, then second's. A lane
-// writes eight of them.
-__device__ __forceinline__ void write_row(u8* out, u32 first, u32 second, u32 count) {
-    const u32 start = 8 * lane_index();
-    const u32 bits = shift_right(first, start) | shift_left(second, count - start) | shift_right(second, start - count);
-    if (lane_index() < rows_nbytes(count)) out[lane_index()] = u8(bits);
-}
+// Bytes in global memory, with the functions of SharedItems.
+struct GlobalBytes {
+    u8* address;
+
+    __device__ __forceinline__ void skip(u32 count) { address += count; }
+    __device__ __forceinline__ void store(u32 value, u32 i = 0) const { address[i] = u8(value); }
+};
+
+// Writes rows of codes: the first bits of all codes of a row, then the second bits. A lane writes eight bits.
+struct RowWriter {
+    u32 first_bit = kept(8 * lane_index());
+    u32 first_count = kept(4 * lane_index());  // least number of codes that reach the lane
+
+    // Write a row of count codes, or of 32 if that is more; the lane's byte goes to lane_out[offset].
+    template <class Out>
+    __device__ __forceinline__ void write(Out lane_out, u32 offset, u32 first, u32 second, u32 count) const {
+        count = smaller(count, LANES);
+        if (count <= first_count) return;  // all but eight lanes, as first_count is at least 32
+        const u32 right = shift_right(first, first_bit) | shift_right(second, first_bit - count);
+        lane_out.store(right | shift_left(second, count - first_bit), offset);
+    }
+};
 
 // What is known of a block before its parts are written.
 struct BlockPlan {
@@ -112,19 +127,34 @@ struct Reached {
     u16 level_2[BLOCK_COUNT];  // exponents, and the codes of both levels above
 };
 
-constexpr u32 HEAD_NBYTES = D::IS_FLOAT ? BLOCK_COUNT + 2 * BIT_PLANE_NBYTES : 16;
+constexpr u32 FINISH_THREADS = 64;
+
+constexpr u32 HEAD_NBYTES = D::IS_FLOAT ? D::CODED_STATIC_NBYTES : 16;
 constexpr u32 SLOT_NBYTES = D::IS_FLOAT ? 128 : 16;
 
 struct EncodeShared {
-    alignas(16) u8 head[TILE_BLOCKS][HEAD_NBYTES];  // rests and level 0 of coded blocks
+    alignas(16) u8 head[TILE_BLOCKS][HEAD_NBYTES];  // rests and level 0 of coded blocks; see write_head_of_raw
     alignas(16) u8 slot[TILE_BLOCKS][SLOT_NBYTES];  // variable parts of coded blocks
     BlockPlan plan[TILE_BLOCKS];
     Reached reached[WARPS];
     u8 position[WARPS][BLOCK_COUNT];  // of a sparse block's values
     TileOffsets start;
+    u32 static_nbytes;  // of the tile
+    bool all_coded;
     u64 work;
     u32 ticket;
 };
+
+// Make the plan of a block if all of its values are equal; return whether they are.
+__device__ __forceinline__ bool plan_equal(const LaneValues& values, BlockPlan& plan) {
+    const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
+    bool equal = true;
+#pragma unroll
+    for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
+    if (!__all_sync(FULL_WARP, equal)) return false;
+    if (lane_index() == 0) plan = BlockPlan::of({first ? CODE_CONSTANT : CODE_ZERO, 0, 0}, 0, 0, 0);
+    return true;
+}
 
 template <class F>
 struct FloatEncoder {
@@ -142,7 +172,7 @@ struct FloatEncoder {
         u32 high;
 
         // Four times the byte of each selector's lowest nibble; see ``index_of``.
-        __device__ __forceinline__ u32 of(u32 index) const { return __byte_perm(low, high, index); }
+        __device__ __forceinline__ u32 of(u32 index) const { return permute(low, high, index); }
     };
 
     // Return the index in the lowest nibble, and indices of all others above it.
@@ -228,24 +258,18 @@ struct FloatEncoder {
         return least != ~0u && least + 1 <= origin;
     }
 
-    // As choose_base's first guess in reference.py.
-    __device__ static __forceinline__ u32 guess_base(const u32 (&exponent)[2], u32 normal) {
+    // As choose_base's first guess in reference.py; also tell whether all exponents are equal.
+    __device__ static __forceinline__ u32 guess_base(const u32 (&exponent)[2], u32 normal, bool& equal) {
         // As pairs of bytes, of which the higher ones count: first the odd exponents, then the even ones.
         const u32 pairs = __vmaxu2(__vmaxu2(exponent[0], exponent[1]), __vmaxu2(exponent[0] << 8, exponent[1] << 8));
         const u32 own_greatest = pairs > pairs << 16 ? pairs : pairs << 16;
         const u32 greatest = __reduce_max_sync(FULL_WARP, own_greatest) >> 24;
         const u32 own_total = __dp4a(exponent[0], EVERY_BYTE, __dp4a(exponent[1], EVERY_BYTE, 0u));
         const u32 total = __reduce_add_sync(FULL_WARP, own_total);
+        equal = total == greatest * BLOCK_COUNT;
         const u32 weighted = 2 * total + (2 * greatest + 3) * normal;
         if (normal == BLOCK_COUNT) return weighted / (4 * BLOCK_COUNT);
         return normal ? weighted / (4 * normal) : 0;
-    }
-
-    // Sum two small signed numbers over all lanes.
-    __device__ static __forceinline__ void sum_two(int& a, int& b) {
-        const u32 sum = __reduce_add_sync(FULL_WARP, u32(a * 65536 + b));
-        b = int(sum << 16) >> 16;
-        a = int(sum - u32(b)) >> 16;
     }
 
     // The codes of a lane's values in level 0.
@@ -268,7 +292,7 @@ struct FloatEncoder {
         }
 
         // How many of the exponents are not that far below the base.
-        __device__ __forceinline__ int elsewhere(u32 distance) const {
+        __device__ __forceinline__ u32 elsewhere(u32 distance) const {
             const u32 low = nonzero_bytes(below[0] ^ distance * EVERY_BYTE);
             const u32 high = nonzero_bytes(below[1] ^ distance * EVERY_BYTE);
             return __popc(low | high >> 1);
@@ -277,80 +301,132 @@ struct FloatEncoder {
 
     // As choose_base's refinement, given level 0 by the guess.
     __device__ static __forceinline__ u32 refine_base(const Level0& guessed, u32 guess) {
-        int down = __popc(guessed.first | guessed.second) - guessed.elsewhere(3);
-        int up = int(LANE_COUNT) - guessed.elsewhere(255) - __popc(guessed.second & ~guessed.first);
-        sum_two(down, up);
-        return (down > 0 ? guess - 1 : up > 0 ? guess + 1 : guess) & 255;
+        // How often o is -3 more than 0, and 1 more than -2; LANE_COUNT is added to each.
+        const u32 down = __popc(guessed.first | guessed.second) + LANE_COUNT - guessed.elsewhere(3);
+        const u32 up = 2 * LANE_COUNT - guessed.elsewhere(255) - __popc(guessed.second & ~guessed.first);
+        const u32 sum = __reduce_add_sync(FULL_WARP, down << 16 | up);
+        if (sum >> 16 > BLOCK_COUNT) return (guess - 1) & 255;
+        return ((sum & 0xFFFF) > BLOCK_COUNT ? guess + 1 : guess) & 255;
     }
 
     // Put together the exponents of the values that reach level 1; return how many they are.
-    __device__ static __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper, u8* reached) {
+    __device__ static __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper, SharedItems<u8> reached) {
         const u32 own = __popc(deeper);
         const u32 end = inclusive_scan(own);
-        u32 next = end - own;
+        reached.skip(end - own);
 #pragma unroll
         for (u32 i = 0; i < LANE_COUNT; ++i) {
             if (deeper >> i & 1) {
-                reached[next] = u8(byte_at(exponent, i));
-                ++next;
+                reached.store(exponent[i / 4] >> (8 * (i % 4)));
+                reached.skip(1);
             }
         }
         __syncwarp();
         return __shfl_sync(FULL_WARP, end, LANES - 1);
     }
 
-    // As in reference.py, from the values that reach level 1, among which are all that matter.
-    __device__ static __forceinline__ u32 choose_table(const u8* reached, u32 count, u32 base) {
-        constexpr Bytes8 symmetric_votes = {0xFF000005, 0x00FC0000};  // of o = +2, -4 and -7
-        constexpr Bytes8 falling_votes = {0x0000FF00, 0x00000001};    // of o = +1 and -5
-        int symmetric = 0;
-        int falling = 0;
-        for (u32 i = lane_index(); i < count; i += LANES) {
-            const u32 index = index_of(reached[i], base);
-            symmetric += int(symmetric_votes.of(index) << 24) >> 24;
-            falling += int(falling_votes.of(index) << 24) >> 24;
+    // The values that reach level 1, 32 a row. Of most blocks there are no more rows than are kept in registers.
+    struct Rows {
+        static constexpr u32 KEPT = 3;
+        SharedItems<u8> reached;  // the lane's value of the first row
+        u32 count;
+        u32 exponent[KEPT];  // behind the last one is what was there before
+        u32 index[KEPT];     // that of all others behind the last one
+
+        __device__ __forceinline__ Rows(SharedItems<u8> all, u32 count, u32 base) : reached(all), count(count) {
+            reached.skip(lane_index());
+#pragma unroll
+            for (u32 row = 0; row < KEPT; ++row) {
+                if (row * LANES < count) read(row, base, exponent[row], index[row]);
+            }
         }
-        sum_two(symmetric, falling);
-        return symmetric > 0 ? SYMMETRIC : falling > 0 ? FALLING : SKEWED;
+
+        __device__ __forceinline__ void read(u32 row, u32 base, u32& exponent, u32& index) const {
+            exponent = reached.load(row * LANES);
+            index = row * LANES + lane_index() < count ? index_of(exponent, base) : 0x7777;
+        }
+    };
+
+    // As in reference.py; all values that matter reach level 1.
+    __device__ static __forceinline__ u32 choose_table(const Rows& rows, u32 base) {
+        // Of o = +2, -4 and -7 the votes are +5, -1 and -4; of o = -5 and +1 they are +1 and -1. Four and one are added.
+        const Bytes8 symmetric_votes = {kept(0x03040409), kept(0x04000404)};
+        const Bytes8 falling_votes = {kept(0x01010001), kept(0x01010102)};
+        u32 symmetric = 0;
+        u32 falling = 0;
+        u32 voters = 0;
+#pragma unroll
+        for (u32 row = 0; row < Rows::KEPT; ++row) {
+            if (row * LANES >= rows.count) break;
+            symmetric = __dp4a(symmetric_votes.of(rows.index[row]), 1u, symmetric);
+            falling = __dp4a(falling_votes.of(rows.index[row]), 1u, falling);
+            voters += LANES;
+        }
+#pragma unroll 1
+        for (u32 row = Rows::KEPT; row * LANES < rows.count; ++row) {
+            u32 exponent, index;
+            rows.read(row, base, exponent, index);
+            symmetric = __dp4a(symmetric_votes.of(index), 1u, symmetric);
+            falling = __dp4a(falling_votes.of(index), 1u, falling);
+            voters += LANES;
+        }
+        const u32 sum = __reduce_add_sync(FULL_WARP, symmetric << 16 | falling);
+        if (sum >> 16 > 4 * voters) return SYMMETRIC;
+        return (sum & 0xFFFF) > voters ? FALLING : SKEWED;
     }
 
     // Code levels 1 and 2 in rows at out, and the escapes behind them, as far as there is room, which there must be for
-    // level 1. Return what they take.
-    __device__ static __forceinline__ u32 encode_deeper_levels(const u8* reached_1, u32 count_1, u32 table, u32 base,
-                                                               u16* reached_2, u8* out, u32 room) {
+    // level 1. Return what they take. Out is SharedItems<u8> or GlobalBytes.
+    template <class Out>
+    __device__ static __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base,
+                                                               SharedItems<u16> reached_2, Out out, u32 room) {
         const Bytes8 codes = codes_of(table);
+        const u32 below_lane = kept(lanes_below());
+        const RowWriter writer;
+        Out lane_out = out;
+        lane_out.skip(lane_index());
         u32 count_2 = 0;
-        u8* row = out;
-        for (u32 start = 0; start < count_1; start += LANES, row += 8) {
-            const u32 count = smaller(count_1 - start, LANES);
-            u32 exponent = 0;
-            u32 code = 0;
-            if (lane_index() < count) {
-                exponent = reached_1[start + lane_index()];
-                code = codes.of(index_of(exponent, base)) & 15;
-            }
-            const u32 first = __ballot_sync(FULL_WARP, code & 1);
-            const u32 second = __ballot_sync(FULL_WARP, code & 2);
-            write_row(row, first, second, count);
+        const auto encode_row = [&](u32 row, u32 exponent, u32 index) {
+            const u32 left = rows.count - row * LANES;
+            const u32 code = lane_index() < left ? codes.of(index) : 0;
+            const u32 first = lanes_with(code & 1);
+            const u32 second = lanes_with(code & 2);
+            writer.write(lane_out, 8 * row, first, second, left);
             const u32 deeper = first & second;
-            if ((code & DEEPER) == DEEPER) reached_2[count_2 + __popc(deeper & lanes_below())] = u16(code << 8 | exponent);
+            const u32 place = count_2 + __popc(deeper & below_lane);
+            if ((code & DEEPER) == DEEPER) reached_2.store(code << 8 | exponent, place);
             count_2 += __popc(deeper);
+        };
+#pragma unroll
+        for (u32 row = 0; row < Rows::KEPT; ++row) {
+            if (row * LANES >= rows.count) break;
+            encode_row(row, rows.exponent[row], rows.index[row]);
+        }
+#pragma unroll 1
+        for (u32 row = Rows::KEPT; row * LANES < rows.count; ++row) {
+            u32 exponent, index;
+            rows.read(row, base, exponent, index);
+            encode_row(row, exponent, index);
         }
         __syncwarp();
-        const u32 level_2 = rows_nbytes(count_1);
+        const u32 level_2 = rows_nbytes(rows.count);
         u32 end = level_2 + rows_nbytes(count_2);
         const bool fits = end <= room;
-        row = out + level_2;
-        for (u32 start = 0; start < count_2; start += LANES, row += 8) {
-            const u32 count = smaller(count_2 - start, LANES);
-            const u32 reached = lane_index() < count ? reached_2[start + lane_index()] : 0;
-            const u32 first = __ballot_sync(FULL_WARP, reached & 4 << 8);
-            const u32 second = __ballot_sync(FULL_WARP, reached & 8 << 8);
-            if (fits) write_row(row, first, second, count);
+        lane_out.skip(level_2);
+        reached_2.skip(lane_index());
+#pragma unroll 1
+        for (u32 start = 0; start < count_2; start += LANES) {
+            const u32 left = count_2 - start;
+            const u32 reached = lane_index() < left ? reached_2.load() : 0;
+            const u32 first = lanes_with(reached & 4 << 8);
+            const u32 second = lanes_with(reached & 8 << 8);
+            if (fits) writer.write(lane_out, 0, first, second, left);
             const u32 escaping = first & second;
-            const u32 place = end + __popc(escaping & lanes_below());
-            if (escaping >> lane_index() & 1 && place < room) out[place] = u8(reached);
+            const u32 place = end + __popc(escaping & below_lane);
+            if ((reached & 12 << 8) == 12 << 8 && place < room) out.store(reached, place);
             end += __popc(escaping);
+            reached_2.skip(LANES);
+            lane_out.skip(8);
         }
         return end;
     }
@@ -411,7 +487,7 @@ struct FloatEncoder {
         }
     }
 
-    // Make a plan for a block, whose values are not all equal, and write what does not depend on the plans of others.
+    // Make a plan for a block and write what does not depend on the plans of others.
     __device__ static __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot, Reached& reached,
                                                       BlockPlan& plan) {
         u32 origin = 0;
@@ -429,7 +505,9 @@ struct FloatEncoder {
         }
         const bool sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
 
-        u32 base = guess_base(exponent, normal);
+        bool equal;
+        u32 base = guess_base(exponent, normal, equal);
+        if (equal && plan_equal(values, plan)) return;
         if (sparse) {
             // What is not present shall count as none of the exponents around the base.
             const u32 elsewhere = ((base + 128) & 255) * EVERY_BYTE;
@@ -443,11 +521,14 @@ struct FloatEncoder {
         base = refined;
         u32 deeper = level_0.first & level_0.second;
         if (sparse) deeper &= ~gather_bits(absent[0] & EVERY_BYTE, absent[1] & EVERY_BYTE);
-        const u32 count_1 = collect(exponent, deeper, reached.level_1);
-        const u32 table = choose_table(reached.level_1, count_1, base);
+        const SharedItems<u8> reached_1(reached.level_1);
+        const u32 count_1 = collect(exponent, deeper, reached_1);
+        const Rows rows(reached_1, count_1, base);
+        const u32 table = choose_table(rows, base);
         // Of a sparse block only the size is wanted.
-        const u32 deeper_nbytes = encode_deeper_levels(reached.level_1, count_1, table, base, reached.level_2,
-                                                       slot + F::ORIGIN_NBYTES, SLOT_NBYTES - F::ORIGIN_NBYTES);
+        const u32 deeper_nbytes = encode_deeper_levels(rows, table, base, SharedItems<u16>(reached.level_2),
+                                                       SharedItems<u8>(slot + F::ORIGIN_NBYTES),
+                                                       SLOT_NBYTES - F::ORIGIN_NBYTES);
 
         u32 nbytes = F::ORIGIN_NBYTES + deeper_nbytes;
         u32 most = smaller(MAX_CODED_VARIABLE_NBYTES, RAW_VARIABLE_NBYTES - 1);
@@ -459,7 +540,10 @@ struct FloatEncoder {
         }
         const u32 units = (nbytes + unit - 1) / unit;
         Entry entry = {CODE_RAW, 0, ALL_LOW_PLANES};
-        if (!far_apart && units * unit <= most) {
+        if (far_apart || units * unit > most) {
+            // Without low planes, its static part is as large as a head.
+            if (F::LOW_PLANES == 0) write_head_of_raw(values, head);
+        } else {
             if (sparse) {
                 entry = {CODE_SPARSE + table, units, mask};
             } else {
@@ -472,6 +556,10 @@ struct FloatEncoder {
             }
         }
         if (lane_index() == 0) plan = BlockPlan::of(entry, base, origin, present);
+    }
+
+    __device__ static __forceinline__ void write_head_of_raw(const LaneValues& values, u8* head) {
+        if (lane_index() * LANE_NBYTES < F::CODED_STATIC_NBYTES) values.store(head);
     }
 
     // Count the exponents that are not zero and the values that are not, and tell which are if these are few enough.
@@ -522,6 +610,7 @@ struct FloatEncoder {
         out[1 + lane_index()] = u8(present);
         u8* const rest_planes = out + 1 + BIT_PLANE_NBYTES;
         u8* const level_0 = rest_planes + rest_nbytes(count);
+        const RowWriter writer;
         u32 count_1 = 0;
         for (u32 start = 0; start < count; start += LANES) {
             const u32 some = smaller(count - start, LANES);
@@ -542,14 +631,15 @@ struct FloatEncoder {
             const u32 code = !inside ? 0 : below < DEEPER ? below : DEEPER;
             const u32 first = __ballot_sync(FULL_WARP, code & 1);
             const u32 second = __ballot_sync(FULL_WARP, code & 2);
-            write_row(level_0 + start / 4, first, second, some);
+            writer.write(GlobalBytes{level_0 + start / 4 + lane_index()}, 0, first, second, some);
             const u32 deeper = first & second;
             if (code == DEEPER) reached.level_1[count_1 + __popc(deeper & lanes_below())] = u8(exponent);
             count_1 += __popc(deeper);
         }
         __syncwarp();
         u8* const level_1 = level_0 + rows_nbytes(count);
-        out = level_1 + encode_deeper_levels(reached.level_1, count_1, table, base, reached.level_2, level_1,
+        const Rows rows(SharedItems<u8>(reached.level_1), count_1, base);
+        out = level_1 + encode_deeper_levels(rows, table, base, SharedItems<u16>(reached.level_2), GlobalBytes{level_1},
                                              u32(end - level_1));
 
         if constexpr (F::LOW_PLANES > 0) {
@@ -583,26 +673,13 @@ struct FloatEncoder {
     }
 };
 
-// Whether all of a block's values are; nearly every block where they are not shows it in the lanes' first words.
-__device__ __forceinline__ bool all_equal(const LaneValues& values) {
-    if (!__all_sync(FULL_WARP, values.word[0] == __shfl_sync(FULL_WARP, values.word[0], 0))) return false;
-    const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
-    bool equal = true;
-#pragma unroll
-    for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
-    return __all_sync(FULL_WARP, equal);
-}
-
 // Make the plan of a block.
 __device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, EncodeShared& shared) {
-    if (all_equal(values)) {
-        const Entry entry = {values.value(0) ? CODE_CONSTANT : CODE_ZERO, 0, 0};
-        if (lane_index() == 0) shared.plan[block] = BlockPlan::of(entry, 0, 0, 0);
-    } else if constexpr (D::IS_FLOAT) {
-        FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()],
-                                    shared.plan[block]);
-    } else {
-        if (lane_index() == 0) shared.plan[block] = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
+    BlockPlan& plan = shared.plan[block];
+    if constexpr (D::IS_FLOAT) {
+        FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()], plan);
+    } else if (!plan_equal(values, plan)) {
+        if (lane_index() == 0) plan = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
     }
 }
 
@@ -610,11 +687,13 @@ __device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, 
 __device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, TileState* states, u64 first_work) {
     u32 static_nbytes[2];
     u32 variable_nbytes[2];
+    bool coded = true;
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
         const u32 block = 2 * lane_index() + i;
         const BlockPlan plan = shared.plan[block < blocks ? block : 0];
         const Entry entry = plan.directory_entry();
+        coded &= is_coded(entry.code);
         static_nbytes[i] = block < blocks ? static_nbytes_of(entry) : 0;
         variable_nbytes[i] = block < blocks ? variable_nbytes_of(entry) : 0;
     }
@@ -630,27 +709,44 @@ __device__ __forceinline__ void place_blocks(EncodeShared& shared, u32 blocks, T
     }
     const u32 static_total = __shfl_sync(FULL_WARP, static_end, LANES - 1);
     const u32 variable_total = __shfl_sync(FULL_WARP, variable_end, LANES - 1);
+    coded = __all_sync(FULL_WARP, coded);
     const TileOffsets start = look_back(states, first_work, shared.work, static_total, variable_total);
-    if (lane_index() == 0) shared.start = start;
+    if (lane_index() == 0) {
+        shared.start = start;
+        shared.static_nbytes = static_total;
+        shared.all_coded = coded;
+    }
 }
 
-// Write a block's parts to where they belong; one warp.
+// Write the variable parts of a tile's coded blocks, half a warp a block: few take more than 32 bytes.
+__device__ __forceinline__ void write_coded_variable_parts(EncodeShared& shared, u32 blocks, u8* variable_parts) {
+    constexpr u32 TEAM = LANES / 2;
+    // Only of types of one byte is there a part of an odd size.
+    using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
+    for (u32 block = threadIdx.x / TEAM; block < blocks; block += THREADS / TEAM) {
+        const BlockPlan plan = shared.plan[block];
+        if (!is_coded(plan.directory_entry().code)) continue;
+        Unit* const to = reinterpret_cast<Unit*>(variable_parts + plan.variable_offset);
+        const Unit* const from = reinterpret_cast<const Unit*>(shared.slot[block]);
+        const u32 units = coded_variable_nbytes(plan.directory_entry().code) / u32(sizeof(Unit));
+#pragma unroll 1
+        for (u32 i = threadIdx.x % TEAM; i < units; i += TEAM) to[i] = from[i];
+    }
+}
+
+// Write a block's parts, but for the variable part if it is coded, to where they belong; one warp.
 //
-// HAS_HEADS: the heads of coded and raw blocks, which are all of their static parts, are written already.
-template <bool HAS_HEADS>
-__device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeShared& shared, u8* static_parts,
-                                            u8* variable_parts) {
+// Args:
+//     has_heads: whether the heads of coded and raw blocks are written already.
+__device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeShared& shared, bool has_heads,
+                                            u8* static_parts, u8* variable_parts) {
     const BlockPlan& plan = shared.plan[block];
     const Entry entry = plan.directory_entry();
     u8* const static_part = static_parts + plan.static_offset;
     u8* const variable_part = variable_parts + plan.variable_offset;
     const u32 lane = lane_index();
     if (D::IS_FLOAT && is_coded(entry.code)) {
-        if (!HAS_HEADS) copy(static_part, shared.head[block], D::CODED_STATIC_NBYTES, lane, LANES);
-        // Both are at even addresses.
-        for (u32 i = lane; i < coded_variable_nbytes(entry.code) / 2; i += LANES) {
-            reinterpret_cast<u16*>(variable_part)[i] = reinterpret_cast<const u16*>(shared.slot[block])[i];
-        }
+        if (!has_heads) copy(static_part, shared.head[block], D::CODED_STATIC_NBYTES, lane, LANES);
         if (D::LOW_PLANES == 0 || entry.mask == 0) return;
         LaneValues values;
         values.load(source);
@@ -659,7 +755,7 @@ __device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeS
         FloatEncoder<D>::write_sparse(source, plan, shared.position[warp_index()], shared.reached[warp_index()],
                                       variable_part);
     } else if (entry.code == CODE_RAW) {
-        if (!HAS_HEADS) copy(static_part, source, D::FULL_STATIC_NBYTES, lane, LANES);
+        if (!has_heads) copy(static_part, source, D::FULL_STATIC_NBYTES, lane, LANES);
         copy(variable_part, source + D::FULL_STATIC_NBYTES, RAW_VARIABLE_NBYTES, lane, LANES);
     } else if (entry.code == CODE_CONSTANT) {
         if (lane < CONSTANT_NBYTES) variable_part[lane] = lane < ITEMSIZE ? source[lane] : 0;
@@ -682,7 +778,8 @@ __device__ __forceinline__ void write_directory(u8* body, const Layout& layout, 
         write_word(body + tile * TILE_ENTRY_NBYTES + 8, state.variable_end, 8);
     }
     if (tile + 1 == layout.tiles) {
-        fill(body + layout.directory_end(), 0, layout.static_offset - layout.directory_end(), thread, THREADS);
+        const u32 padding = u32(layout.static_offset - layout.directory_end());
+        fill(body + layout.directory_end(), 0, padding, thread, THREADS);
     }
 }
 
@@ -727,8 +824,13 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     __syncthreads();
     u8* const static_parts = part.body + layout.static_offset + shared.start.static_start;
     u8* const variable_parts = part.variable + shared.start.variable_start;
+    // Where there are no low planes, heads are all of the static parts, which often stand as they do in a body.
+    const bool only_heads = D::IS_FLOAT && D::LOW_PLANES == 0 && shared.static_nbytes == blocks * D::CODED_STATIC_NBYTES;
+    if (only_heads) copy(static_parts, shared.head[0], shared.static_nbytes, threadIdx.x, THREADS);
+    if (D::IS_FLOAT) write_coded_variable_parts(shared, blocks, variable_parts);
+    if (only_heads && shared.all_coded) return write_directory(part.body, layout, tile, blocks, shared, states[work]);
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
-        write_block<false>(source + block * BLOCK_NBYTES, block, shared, static_parts, variable_parts);
+        write_block(source + block * BLOCK_NBYTES, block, shared, only_heads, static_parts, variable_parts);
     }
     write_directory(part.body, layout, tile, blocks, shared, states[work]);
 }
@@ -746,7 +848,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 }
 
 // Complete the bodies, a tile a thread block, and tell their sizes: one for each part.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(FINISH_THREADS, RESIDENT)
     finish_bodies(const EncodePart* parts, u64 part_count, const TileState* states, u64* sizes) {
     const u64 work = blockIdx.x;
     const u64 number = part_of(parts, part_count, work);
@@ -766,16 +868,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
     if (nbytes < raw_nbytes) {
         const u64 start = tile ? states[work - 1].variable_end : 0;
-        copy(variable_region + start, part.variable + start, states[work].variable_end - start, threadIdx.x, THREADS);
+        const u32 variable_nbytes = states[work].variable_nbytes;
+        copy(variable_region + start, part.variable + start, variable_nbytes, threadIdx.x, FINISH_THREADS);
         if (last) {
             copy(variable_region + states[work].variable_end, part.values + layout.blocks * BLOCK_NBYTES, tail_nbytes,
-                 threadIdx.x, THREADS);
+                 threadIdx.x, FINISH_THREADS);
         }
     } else {
         nbytes = raw_nbytes;
         const u64 start = tile * TILE_BLOCKS * BLOCK_NBYTES;
         const u64 end = last ? raw_nbytes : start + TILE_BLOCKS * BLOCK_NBYTES;
-        copy(part.body + start, part.values + start, end - start, threadIdx.x, THREADS);
+        copy(part.body + start, part.values + start, u32(end - start), threadIdx.x, FINISH_THREADS);
     }
     if (last && threadIdx.x == 0) sizes[number] = nbytes;
 }

@@ -8,7 +8,7 @@ constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
 constexpr u32 THREADS = WARPS * LANES;
 // Thread blocks that a multiprocessor must have room for. Left to choose, the compiler makes room for more, and spills.
-constexpr u32 RESIDENT = 2;
+constexpr u32 RESIDENT = ITEMSIZE < 8 ? 2 : 1;
 constexpr u32 FULL_WARP = 0xFFFFFFFF;
 
 // How many consecutive values of a block a lane holds.
@@ -85,25 +85,61 @@ __device__ __forceinline__ void store_words(u8* address, const u32 (&word)[COUNT
     }
 }
 
-// Copy bytes with all of the threads that call; thread is the caller's number among so many.
-__device__ __forceinline__ void copy(u8* to, const u8* from, u64 nbytes, u32 thread, u32 threads) {
-    u64 done = 0;
-    if (misalignment(to, 16) == misalignment(from, 16)) {
-        const u32 head = (16 - misalignment(to, 16)) % 16;
-        if (nbytes >= head + 16) {
-            const u64 vectors = (nbytes - head) / 16;
-            for (u64 i = thread; i < vectors; i += threads) {
-                reinterpret_cast<uint4*>(to + head)[i] = reinterpret_cast<const uint4*>(from + head)[i];
-            }
-            if (thread < head) to[thread] = from[thread];
-            done = head + 16 * vectors;
-        }
+// Items in shared memory. On a GPU their address is a register of 32 bits, which the compiler does not work out again at
+// each use.
+template <class T>
+struct SharedItems {
+#if defined(__CUDA_ARCH__)
+    u32 address;
+
+    __device__ __forceinline__ explicit SharedItems(const T* items) : address(u32(__cvta_generic_to_shared(items))) {
+        asm volatile("" : "+r"(address));
     }
-    for (u64 i = done + thread; i < nbytes; i += threads) to[i] = from[i];
+    __device__ __forceinline__ void skip(u32 count) { address += count * u32(sizeof(T)); }
+    __device__ __forceinline__ u32 load(u32 i = 0) const {
+        u32 value;
+        const u32 place = address + i * u32(sizeof(T));
+        if constexpr (sizeof(T) == 1) asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(place) : "memory");
+        if constexpr (sizeof(T) == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=r"(value) : "r"(place) : "memory");
+        if constexpr (sizeof(T) == 4) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(place) : "memory");
+        return value;
+    }
+    __device__ __forceinline__ void store(u32 value, u32 i = 0) const {
+        const u32 place = address + i * u32(sizeof(T));
+        if constexpr (sizeof(T) == 1) asm volatile("st.shared.u8 [%0], %1;" ::"r"(place), "r"(value) : "memory");
+        if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "r"(value) : "memory");
+        if constexpr (sizeof(T) == 4) asm volatile("st.shared.u32 [%0], %1;" ::"r"(place), "r"(value) : "memory");
+    }
+#else
+    T* items;
+
+    explicit SharedItems(const T* items) : items(const_cast<T*>(items)) {}
+    void skip(u32 count) { items += count; }
+    u32 load(u32 i = 0) const { return items[i]; }
+    void store(u32 value, u32 i = 0) const { items[i] = T(value); }
+#endif
+};
+
+// Copy bytes with all of the threads that call; thread is the caller's number among so many.
+__device__ __forceinline__ void copy(u8* to, const u8* from, u32 nbytes, u32 thread, u32 threads) {
+    u32 done = 0;
+    if (misalignment(to, 16) == misalignment(from, 16)) {
+        const u32 head = smaller((16 - misalignment(to, 16)) % 16, nbytes);
+        const u32 vectors = (nbytes - head) / 16;
+        if (thread < head) to[thread] = from[thread];
+#pragma unroll 4
+        for (u32 i = thread; i < vectors; i += threads) {
+            reinterpret_cast<uint4*>(to + head)[i] = reinterpret_cast<const uint4*>(from + head)[i];
+        }
+        done = head + 16 * vectors;
+    }
+#pragma unroll 1
+    for (u32 i = done + thread; i < nbytes; i += threads) to[i] = from[i];
 }
 
-__device__ __forceinline__ void fill(u8* to, u8 byte, u64 nbytes, u32 thread, u32 threads) {
-    for (u64 i = thread; i < nbytes; i += threads) to[i] = byte;
+__device__ __forceinline__ void fill(u8* to, u8 byte, u32 nbytes, u32 thread, u32 threads) {
+#pragma unroll 1
+    for (u32 i = thread; i < nbytes; i += threads) to[i] = byte;
 }
 
 // A value that another thread block waits for, with all that the thread wrote before.

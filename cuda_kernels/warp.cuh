@@ -5,12 +5,21 @@
 #include "memory.cuh"
 
 // The sum of the values of all lanes up to this one.
-template <class T>
-__device__ __forceinline__ T inclusive_scan(T value) {
+__device__ __forceinline__ u32 inclusive_scan(u32 value) {
 #pragma unroll
     for (u32 distance = 1; distance < LANES; distance *= 2) {
-        const T below = __shfl_up_sync(FULL_WARP, value, distance);
+#if defined(__CUDA_ARCH__)
+        // The predicate tells whether there is such a lane.
+        asm volatile(
+            "{.reg .u32 below; .reg .pred exists;\n"
+            " shfl.sync.up.b32 below|exists, %0, %1, 0, 0xFFFFFFFF;\n"
+            " @exists add.u32 %0, %0, below;}"
+            : "+r"(value)
+            : "r"(distance));
+#else
+        const u32 below = __shfl_up_sync(FULL_WARP, value, distance);
         if (lane_index() >= distance) value += below;
+#endif
     }
     return value;
 }
@@ -46,7 +55,47 @@ __device__ __forceinline__ u32 gather_bits(u32 low, u32 high) {
 // Undo gather_bits for four bits; what is above them is ignored.
 __device__ __forceinline__ u32 spread_bits(u32 bits) { return ((bits & 15) * 0x00204081) & EVERY_BYTE; }
 
+// Bit 0 of eight nibbles, from eight bits.
+__device__ __forceinline__ u32 spread_to_nibbles(u32 bits) {
+    bits = bits * 0x1001 & 0x000F000F;
+    bits = bits * 0x41 & 0x03030303;
+    return bits * 9 & 0x11111111;
+}
+
 __device__ __forceinline__ u32 byte_at(const u32 (&packed)[2], u32 i) { return packed[i / 4] >> (8 * (i % 4)) & 255; }
+
+// Which lanes have a bit set.
+__device__ __forceinline__ u32 lanes_with(u32 bits) {
+#if defined(__CUDA_ARCH__)
+    u32 lanes;
+    asm volatile(
+        "{.reg .pred some; setp.ne.u32 some, %1, 0; vote.sync.ballot.b32 %0, some, 0xFFFFFFFF;}"
+        : "=r"(lanes)
+        : "r"(bits));
+    return lanes;
+#else
+    return __ballot_sync(FULL_WARP, bits);
+#endif
+}
+
+// As __byte_perm, for selectors of which no nibble has its high bit set.
+__device__ __forceinline__ u32 permute(u32 low, u32 high, u32 selector) {
+#if defined(__CUDA_ARCH__)
+    u32 result;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+    return result;
+#else
+    return __byte_perm(low, high, selector);
+#endif
+}
+
+// Keep a value that many instructions use in a register: the compiler would work it out again at each use.
+__device__ __forceinline__ u32 kept(u32 value) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
+}
 
 // Shifts that leave nothing where the distance is 32 or more, or negative.
 __device__ __forceinline__ u32 shift_right(u32 bits, u32 distance) {

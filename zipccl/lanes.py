@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
 
 from zipccl import devices
@@ -114,7 +115,10 @@ def lane_of_device(
         TransportError: NCCL failed, or another rank did.
     """
     kind = devices.kind_named(kind_name)
-    names = host.gather_texts(f"node {host.nodes[host.rank]} {kind_name} {kind.identity(index)}")
+    own = f"node {host.nodes[host.rank]} {kind_name} {kind.identity(index)}"
+    names = host.gather_texts(own)
+    # What NCCL takes for the host, if the variable is set.
+    seen_by_nccl = host.gather_texts(f"{own} {os.environ.get('NCCL_HOSTID', '')}")
     shared = {name: [rank for rank in range(host.size) if names[rank] == name] for name in names}
     several = [f"ranks {', '.join(map(str, ranks))} ({name})" for name, ranks in shared.items() if len(ranks) > 1]
     if several and not config.share_gpu:
@@ -124,8 +128,8 @@ def lane_of_device(
         )
     place = f"{kind_name}:{index}"
     device = devices.opened(place).device
-    # NCCL refuses ranks that share a device.
-    if kind.nccl is None or several or host.size == 1:
+    # NCCL refuses ranks that share a device of one host.
+    if kind.nccl is None or len(set(seen_by_nccl)) < host.size or host.size == 1:
         links: Links = StagedLinks(host, device, direct=config.cuda_aware_mpi)
     else:
         links = connect(kind.nccl, host, device, config.max_message_nbytes)

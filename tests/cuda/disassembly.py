@@ -98,20 +98,22 @@ def _parse(text: str) -> Iterator[Instruction]:
             lines = [] if fresh else lines
             lines.append((Path(match[1]).name, int(match[2])))
             fresh = False
-        elif label := re.fullmatch(r"(\.\w+):", line.strip()):
+        elif label := re.fullmatch(r"([.$\w]+):", line.strip()):
             waiting.append(label[1])
         elif match := re.match(r"\s+/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\d) )?([\w.]+)\s*([^;]*);", line):
             address = int(match[1], 16)
             labels |= dict.fromkeys(waiting, address)
             waiting = []
-            operands = match[4].partition("(*")[0].strip()
-            split = tuple(re.split(r",\s*(?![^\[]*\])", operands)) if operands else ()
+            operands = match[4].partition("(*")[0].replace(".reuse", "").strip()
+            split = tuple(re.split(r"\s*,\s*(?![^\[]*\])", operands)) if operands else ()
             found.append(Instruction(address, match[2] or "", match[3], split, tuple(lines)))
             fresh = True
     while found and found[-1].opcode == "NOP":
         found.pop()
-    for one in found:
-        resolved = [re.sub(r"`\((\.\w+)\)", lambda match: hex(labels[match[1]]), text) for text in one.operands]
+    for one in found:  # a name that is no label is the kernel's own, which starts at 0
+        resolved = [
+            re.sub(r"`\(([.$\w]+)\)", lambda match: hex(labels.get(match[1], 0)), text) for text in one.operands
+        ]
         yield one._replace(operands=tuple(resolved))
 
 

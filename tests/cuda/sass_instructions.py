@@ -37,6 +37,7 @@ Wide = NDArray[np.uint64]
 
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint32(0xFFFF)
 _LANE = np.arange(LANES, dtype=np.uint32)
 
 _MAKERS: dict[str, Make] = {}
@@ -73,6 +74,7 @@ _NOTHING = {
     "LDGDEPBAR",
     "WARPGROUP",
     "PREFETCH",
+    "ENDCOLLECTIVE",
 }
 
 
@@ -109,6 +111,11 @@ def _split(operands: tuple[str, ...]) -> tuple[str, list[str], list[str]]:
     return operands[0], list(operands[1:count]), list(operands[count:])
 
 
+def _only(modifiers: list[str], *known: str) -> None:
+    if unknown := set(modifiers) - set(known):
+        raise NotImplementedError(f"{unknown}")
+
+
 def _signed(words: Words) -> NDArray[np.int64]:
     return words.view(np.int32).astype(np.int64)
 
@@ -122,6 +129,7 @@ def _extended(words: Words, unsigned: bool) -> NDArray[np.int64]:
 
 @_makes("MOV", "R2UR", "LDC", "ULDC")
 def _move(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U", "64", "32", "U32")
     pairs = [(write(operands[0], word), source(operands[-1], word)) for word in range(1 + ("64" in modifiers))]
     if operands[0].startswith("UR") and operands[-1].startswith("R"):
 
@@ -228,6 +236,7 @@ def _put_sum(target: str, carries_out: list[str], total: Callable[[Warp], Wide])
 
 @_makes("IADD3", "VIADD", "IADD")
 def _add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "X", "3")
     target, carries_out, rest = _split(operands)
     terms = [text for text in rest if not is_flag(text)]
     carries_in = [text for text in rest if is_flag(text)] if "X" in modifiers else []
@@ -236,6 +245,7 @@ def _add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("IMAD")
 def _multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "MOV", "U32", "IADD", "SHL", "X", "WIDE", "HI", "S32")
     target, carries_out, rest = _split(operands)
     a, b = source(rest[0]), source(rest[1])
     carries_in = [text for text in rest[3:] if is_flag(text)] if "X" in modifiers else []
@@ -273,6 +283,7 @@ def _multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("LEA")
 def _shift_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "X", "HI", "SX32")
     target, carries_out, rest = _split(operands)
     carries_in = [rest.pop()] if "X" in modifiers else []
     a, b = source(rest[0].lstrip("-")), _addend(rest[1])
@@ -300,6 +311,7 @@ def _shift_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("SHF", "SHL", "SHR")
 def _shift(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "L", "R", "U32", "S32", "U64", "S64", "HI", "W")
     put, low, amount = write(operands[0]), source(operands[1]), source(operands[2])
     high = source(operands[3])
     wide = bool({"U64", "S64"} & set(modifiers))
@@ -324,11 +336,11 @@ def _shift(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 
 @_makes("LOP3")
-def _logic(_: list[str], operands: tuple[str, ...]) -> Run:
+def _logic(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "LUT")
     inputs = list(operands)
     put_flag = write_flag(inputs.pop(0)) if is_flag(inputs[0]) else None
-    if inputs[-1] not in ("!PT", "!UPT"):
-        raise NotImplementedError("LOP3 with a predicate")
+    other = flag(inputs[-1])
     put, a, b, c = (write(inputs[0]), *map(source, inputs[1:4]))
     table = int(inputs[4], 0)
 
@@ -336,7 +348,7 @@ def _logic(_: list[str], operands: tuple[str, ...]) -> Run:
         value = _look_up(table, a(warp), b(warp), c(warp))
         put(warp, value)
         if put_flag is not None:
-            put_flag(warp, value != 0)
+            put_flag(warp, (value != 0) | other(warp))
 
     return run
 
@@ -367,6 +379,7 @@ def _flag_logic(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("ISETP")
 def _compare(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "LT", "LE", "GT", "GE", "EQ", "NE", "U32", "AND", "OR", "EX")
     put, put_opposite = write_flag(operands[0]), write_flag(operands[1])
     a, b, combined = source(operands[2]), source(operands[3]), flag(operands[4])
     relation = _RELATIONS[modifiers[0]]
@@ -407,19 +420,28 @@ _RELATIONS = {
 
 @_makes("VIMNMX", "VIMNMX3", "IMNMX")
 def _extreme(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32", "U16x2")
     put, values, least = write(operands[0]), [source(text) for text in operands[1:-1]], flag(operands[-1])
-    unsigned = "U32" in modifiers
+    unsigned, halves = "U32" in modifiers, "U16x2" in modifiers
+
+    def extreme(warp: Warp, words: list[Words]) -> Words:
+        numbers = np.broadcast_arrays(*(_extended(word, unsigned) for word in words))
+        return np.where(least(warp), np.minimum.reduce(numbers), np.maximum.reduce(numbers)).astype(np.uint32)
 
     def run(warp: Warp) -> None:
-        words = np.broadcast_arrays(*(_extended(value(warp), unsigned) for value in values))
-        result = np.where(least(warp), np.minimum.reduce(words), np.maximum.reduce(words))
-        put(warp, result.astype(np.uint32))
+        words = [value(warp) for value in values]
+        if halves:
+            high, low = (extreme(warp, [word >> np.uint32(by) & _HALF for word in words]) for by in (16, 0))
+            put(warp, high << np.uint32(16) | low)
+        else:
+            put(warp, extreme(warp, words))
 
     return run
 
 
 @_makes("VIADDMNMX")
 def _extreme_of_sum(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32")
     put, (a, b, c), least = write(operands[0]), map(source, operands[1:4]), flag(operands[4])
     unsigned = "U32" in modifiers
 
@@ -469,6 +491,9 @@ def _from_flags(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 def _float(text: str) -> Callable[[Warp], NDArray[np.float64]]:
     """Return what reads an fp32 operand, as fp64, in which the sum and the product of two are rounded harmlessly."""
+    if re.fullmatch(r"[-+]?(\d.*|INF|QNAN)", text):
+        number = np.array([float(text.replace("QNAN", "nan"))])
+        return lambda _: number
     inner = text.removeprefix("-") if text.startswith(("-R", "-c", "-|", "-U")) else text
     negative = inner != text
     absolute = inner.startswith("|")
@@ -482,40 +507,54 @@ def _float(text: str) -> Callable[[Warp], NDArray[np.float64]]:
     return read
 
 
-def _write_float(text: str) -> Callable[[Warp, NDArray[np.float64]], None]:
+def _write_float(text: str, rounding: str = "") -> Callable[[Warp, NDArray[np.float64]], None]:
     put = write(text)
+    toward = {"RZ": np.float32(0), "RP": np.float32(np.inf), "RM": np.float32(-np.inf)}.get(rounding)
 
     def round_once(warp: Warp, value: NDArray[np.float64]) -> None:
         with np.errstate(all="ignore"):
-            bits = value.astype(np.float32).view(np.uint32)
-        put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), bits))
+            number = value.astype(np.float32)
+            if toward is not None:
+                away = np.abs(number) > np.abs(value) if rounding == "RZ" else (number - value) * toward < 0
+                number = np.where(away, np.nextafter(number, toward), number)
+        put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), number.view(np.uint32)))
 
     return round_once
 
 
-def _only(modifiers: list[str], *known: str) -> None:
-    if unknown := set(modifiers) - set(known):
-        raise NotImplementedError(f"{unknown}")
-
-
 @_makes("FADD")
 def _float_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    _only(modifiers)
+    _only(modifiers, "FTZ")
     put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
-    return lambda warp: put(warp, a(warp) + b(warp))
+    flushed = _flushed if modifiers else lambda value: value
+
+    def run(warp: Warp) -> None:
+        with np.errstate(invalid="ignore"):
+            put(warp, flushed(flushed(a(warp)) + flushed(b(warp))))
+
+    return run
+
+
+def _flushed(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.abs(value) < 2.0**-126, np.copysign(0, value), value)
 
 
 @_makes("FMUL")
 def _float_multiply(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     _only(modifiers)
     put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
-    return lambda warp: put(warp, a(warp) * b(warp))
+
+    def run(warp: Warp) -> None:
+        with np.errstate(invalid="ignore"):
+            put(warp, a(warp) * b(warp))
+
+    return run
 
 
 @_makes("FFMA")
 def _float_multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    _only(modifiers)
-    put, a, b, c = _write_float(operands[0]), *map(_float, operands[1:4])
+    _only(modifiers, "RZ", "RP", "RM")
+    put, a, b, c = _write_float(operands[0], *modifiers), *map(_float, operands[1:4])
 
     def run(warp: Warp) -> None:
         with np.errstate(all="ignore"):
@@ -545,7 +584,7 @@ def _float_compare(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     def run(warp: Warp) -> None:
         left, right = np.broadcast_arrays(a(warp), b(warp))
         if flush:
-            left, right = (np.where(np.abs(value) < 2.0**-126, 0, value) for value in (left, right))
+            left, right = _flushed(left), _flushed(right)
         nan = np.isnan(left) | np.isnan(right)
         result = np.where(nan, unordered, relation(left, right))
         other = combined(warp)
@@ -586,13 +625,14 @@ def _to_float(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("MUFU")
 def _reciprocal(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    if modifiers != ["RCP"]:
-        raise NotImplementedError("MUFU other than to divide")
+    _only(modifiers, "RCP", "RSQ")
     put, value = write(operands[0]), source(operands[1])
 
     def run(warp: Warp) -> None:
-        with np.errstate(divide="ignore"):
-            put(warp, (np.float32(1) / value(warp).view(np.float32)).view(np.uint32))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            number = value(warp).view(np.float32)
+            result = np.float32(1) / (np.sqrt(number) if "RSQ" in modifiers else number)
+        put(warp, np.where(np.isnan(result), np.uint32(0x7FFFFFFF), result.view(np.uint32)))
 
     return run
 
@@ -626,6 +666,7 @@ def _count_bits(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("FLO")
 def _highest_bit(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32", "SH")
     if "U32" not in modifiers:
         raise NotImplementedError("FLO of signed words")
     put, value = write(operands[0]), source(operands[1])
@@ -665,6 +706,7 @@ def _mask(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("SGXT")
 def _extend(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "U32")
     put, value, width = write(operands[0]), source(operands[1]), source(operands[2])
 
     def run(warp: Warp) -> None:
@@ -699,6 +741,7 @@ def _bits_of(flags: NDArray[np.bool_]) -> int:
 
 @_makes("VOTE", "VOTEU")
 def _vote(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "ANY", "ALL")
     inputs = list(operands)
     put = None if is_flag(inputs[0]) else write(inputs.pop(0))
     put_flag, what = write_flag(inputs[0]), flag(inputs[1])
@@ -715,6 +758,7 @@ def _vote(modifiers: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("SHFL")
 def _shuffle(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "UP", "DOWN", "BFLY", "IDX")
     put_flag, put = write_flag(operands[0]), write(operands[1])
     value, distance, bounds = map(source, operands[2:5])
 
@@ -757,6 +801,7 @@ def _match(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("REDUX")
 def _reduce(modifiers: list[str], operands: tuple[str, ...]) -> Run:
+    _only(modifiers, "SUM", "OR", "AND", "XOR", "MIN", "MAX", "S32")
     put, value = write(operands[0]), source(operands[1])
     operation = {"SUM": np.add, "OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor}
     operation |= {"MIN": np.minimum, "MAX": np.maximum}

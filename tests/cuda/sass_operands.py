@@ -7,7 +7,6 @@ which NumPy broadcasts.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ def source(text: str, offset: int = 0) -> Source:
     if text.startswith("|"):
         inner = source(text.strip("|"), offset)
         return lambda warp: np.abs(inner(warp).view(np.int32)).view(np.uint32)
-    if match := re.fullmatch(r"(U?)R(Z|\d+)(?:\.reuse|\.64|\.U32|\.H0_H0|\.X\d+)*", text):
+    if match := re.fullmatch(r"(U?)R(Z|\d+)(?:\.64|\.U32|\.H0_H0|\.X\d+)*", text):
         number = (URZ if match[1] else RZ) if match[2] == "Z" else int(match[2]) + offset
         return (lambda warp: warp.uniform[number]) if match[1] else (lambda warp: warp.registers[number])
     if match := re.fullmatch(r"c\[(\w+)\]\[(\w+)\](?:\.64)?", text):
@@ -57,10 +56,10 @@ def constant(value: int) -> Source:
 
 
 def number_of(text: str) -> int:
-    """Return an immediate operand; a decimal fraction stands for its bits in fp32."""
-    if re.fullmatch(r"-?(0x[0-9a-f]+|\d+)", text):
-        return int(text, 0)
-    return int(struct.unpack("<I", struct.pack("<f", float(text.removesuffix("+QNAN") or "nan")))[0])
+    """Return an immediate operand."""
+    if not is_number(text):
+        raise NotImplementedError(f"operand {text}")
+    return int(text, 0)
 
 
 def is_number(text: str) -> bool:

@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
+from zipccl.buffers import never_free
+
 NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
 NCCL_INT8 = NCCL_CHAR = 0
 NCCL_UINT8 = 1
@@ -85,6 +87,9 @@ class NcclConfig:
 
 communicators: list[NcclCommunicator] = []
 """All that were made, for tests of what became of them."""
+
+# Of its own, for MPI looks whether all is done on that of the world when it is finalised.
+_communicator = MPI.COMM_WORLD.Dup()
 
 _depth = 0
 _queue: list[tuple[NcclCommunicator, list[_Transfer], list[_Transfer], Callable[[], None]]] = []
@@ -232,23 +237,34 @@ class NcclCommunicator:
 
 def _run() -> None:
     queue, _queue[:] = list(_queue), []
-    _move([(communicator, sends, receives) for communicator, sends, receives, _ in queue], patience)
+    if any(sends or receives for _, sends, receives, _ in queue):
+        _move([(communicator, sends, receives) for communicator, sends, receives, _ in queue], patience)
     for _, _, _, then in queue:
         then()
 
 
 def _move(batch: list[tuple[NcclCommunicator, list[_Transfer], list[_Transfer]]], seconds: float) -> None:
     """Send and receive all of a batch at once."""
-    world = MPI.COMM_WORLD
     requests, kept = [], []
     incoming = []
     for communicator, sends, receives in batch:
         for peer, address, nbytes in sends:
             data = _bytes(address, nbytes).copy()
             kept.append(data)
-            requests.append(world.Isend([data, MPI.BYTE], peer, communicator._tag))
+            requests.append(_communicator.Isend([data, MPI.BYTE], peer, communicator._tag))
         incoming += [(communicator, *receive) for receive in receives]
     deadline = time.monotonic() + seconds
+    try:
+        _receive(incoming, deadline)
+        while not MPI.Request.Testall(requests):
+            _wait_a_moment(deadline)
+    except BaseException:
+        never_free((requests, kept))  # a peer that failed takes them never
+        raise
+
+
+def _receive(incoming: list[tuple[NcclCommunicator, int, int, int]], deadline: float) -> None:
+    """Receive what is given by communicator, peer, address and size."""
     while incoming:
         waiting: set[int] = set()
         for entry in list(incoming):
@@ -256,7 +272,7 @@ def _move(batch: list[tuple[NcclCommunicator, list[_Transfer], list[_Transfer]]]
             if peer in waiting:  # its messages come in order
                 continue
             status = MPI.Status()
-            message = world.Improbe(peer, communicator._tag, status)
+            message = _communicator.Improbe(peer, communicator._tag, status)
             if message is None:
                 waiting.add(peer)
                 continue
@@ -266,8 +282,6 @@ def _move(batch: list[tuple[NcclCommunicator, list[_Transfer], list[_Transfer]]]
             if data.size != nbytes:
                 raise NcclError(_INVALID_USAGE)
             _bytes(address, nbytes)[:] = data
-        _wait_a_moment(deadline)
-    while not MPI.Request.Testall(requests):
         _wait_a_moment(deadline)
 
 

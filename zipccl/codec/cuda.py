@@ -19,6 +19,7 @@ from zipccl.devices.base import Device, Memory
 
 # As in cuda_kernels/memory.cuh.
 _THREADS = 256
+_FINISH_THREADS = 64
 _LANE_COUNT = 8
 
 _TILE_STATE_NBYTES = 32
@@ -216,11 +217,12 @@ class CudaCodec:
         if rows:
             values, counts, bodies, accumulators = np.array(rows, np.uint64).T
             work, first_work = _work_of(counts)
-            # Variable regions are moved to bodies in whole vectors: they are aligned as these.
+            # Variable regions are moved to bodies in whole vectors, if they are aligned as these; and are at even
+            # addresses.
             capacity = counts // np.uint64(wire.BLOCK_COUNT) * np.uint64(_variable_nbytes_bound(dtype))
             room = capacity // np.uint64(wire.ALIGNMENT) * np.uint64(wire.ALIGNMENT) + np.uint64(2 * wire.ALIGNMENT)
             scratch = self._device.allocate(int(room.sum()), stream)
-            variable = np.uint64(scratch.address) + np.cumsum(room) - room + bodies % np.uint64(wire.ALIGNMENT)
+            variable = np.uint64(scratch.address) + np.cumsum(room) - room + bodies % np.uint64(wire.ALIGNMENT) // 2 * 2
             table = self._upload(np.stack([values, counts, bodies, first_work, variable, accumulators], axis=1), stream)
             # The states of the tiles, and the ticket that the next thread block draws.
             states_nbytes = work * _TILE_STATE_NBYTES
@@ -229,7 +231,7 @@ class CudaCodec:
             arguments = (table.address, len(rows), states.address, states.address + states_nbytes, *more_arguments)
             self._device.launch(kernel, dtype, work, _THREADS, arguments, stream)
             arguments = (table.address, len(rows), states.address, found.address)
-            self._device.launch("finish_bodies", dtype, work, _THREADS, arguments, stream)
+            self._device.launch("finish_bodies", dtype, work, _FINISH_THREADS, arguments, stream)
         found.fetch()
         return Sizes(found)
 

@@ -132,7 +132,10 @@ def _nvrtc() -> Any:
     try:
         nvrtc.getVersion()
     except Exception as error:
-        raise DeviceError(f"CuPy finds no NVRTC, which compiles the kernels: {error}") from error
+        raise DeviceError(
+            f"CuPy finds no NVRTC, which compiles the kernels: {error}; install a CUDA toolkit, "
+            'or CuPy 14 and NVRTC\'s wheel: pip install -U "zipccl[cuda12]" or "zipccl[cuda13]"'
+        ) from error
     return nvrtc
 
 
