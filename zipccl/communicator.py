@@ -33,7 +33,7 @@ from zipccl.errors import (
 )
 from zipccl.lanes import HostLane, Lane, lane_of_device
 from zipccl.stats import CallRecord, Totals
-from zipccl.strategy import GATHER, NATIVE, Plan
+from zipccl.strategy import GATHER, NATIVE, Plan, Profile
 
 if TYPE_CHECKING:
     from zipccl.transport.mpi import MpiTransport
@@ -511,6 +511,11 @@ class Communicator:
             raise
         before = transport.nodes[: transport.rank]
         return Communicator(transport, lanes, before.count(transport.nodes[transport.rank]), self._config)
+
+    @property
+    def profile(self) -> Profile:
+        """How fast the links and the codec of the communicator's arrays in CPU memory are; the same on all ranks."""
+        return self._lanes["cpu"].strategy.profile
 
     def stats(self) -> Mapping[str, Totals]:
         """Return the totals of this rank's calls, by the name of the method."""

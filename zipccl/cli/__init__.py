@@ -1,4 +1,4 @@
-"""The command line: zipccl bench COLLECTIVE, zipccl bench codec, zipccl inspect FILE, zipccl info."""
+"""The command line: zipccl bench COLLECTIVE, zipccl bench codec, zipccl calibrate, zipccl inspect FILE, zipccl info."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import zipccl
-from zipccl.cli import bench, codec, info, inspect
+from zipccl.cli import bench, calibrate, codec, info, inspect
 from zipccl.cli.options import Parser
 from zipccl.launch import under_launcher
 
@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ).add_subparsers(metavar="WHAT", required=True)
     bench.add_parsers(benches)
     codec.add_parser(benches)
+    calibrate.add_parser(commands)
     inspect.add_parser(commands)
     info.add_parser(commands)
     options = parser.parse_args(words)

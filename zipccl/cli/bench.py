@@ -13,6 +13,7 @@ from zipccl.cli import options as common
 from zipccl.config import Config
 from zipccl.errors import ArgumentError, ZipcclError
 from zipccl.netlab import Link
+from zipccl.strategy.selection import SCHEDULES
 
 if TYPE_CHECKING:
     from zipccl.cli.options import Subparsers
@@ -31,7 +32,8 @@ _EPILOG = """
 Options with a letter are nccl-tests', with their meaning; sizes are too (of all_gather the output, of reduce_scatter
 the input of a rank). Its -t, -g, -p, -m, -N, -z, -G, -C, -R and others have none for ranks on CPUs and are left out,
 and -a too: the time of an iteration is always the slowest rank's, and times are medians. Fewer iterations than
-nccl-tests' 20 and 5 are the default, for slow links. The last columns are ratio (raw bytes per byte on the wire),
+nccl-tests' 20 are the default, for slow links; the first 6 calls of a kind try more than one way, and belong to the
+warm-up. The last columns are ratio (raw bytes per byte on the wire),
 wire (bytes that the rank which sends most sends), MPI (time of MPI's own collective) and vs raw (that time per
 out-of-place time of ours: more than 1 is faster). Exit status: 1 if a value is wrong.
 """
@@ -43,7 +45,7 @@ def add_parsers(subparsers: Subparsers) -> None:
         description = f"Measure {name} ({summary}) against MPI's own collective, in turns, and check every bit."
         parser = subparsers.add_parser(name, help=summary, description=description, epilog=_EPILOG)
         common.add_size_options(parser, "32M")
-        common.add_run_options(parser, "bfloat16", iters=7, warmup_iters=2)
+        common.add_run_options(parser, "bfloat16", iters=7, warmup_iters=6)
         if name in _REDUCTIONS:
             parser.add_argument(
                 "-o", "--op", choices=("sum", "prod", "min", "max", "avg"), default="sum", help="default: %(default)s"
@@ -69,6 +71,9 @@ def add_parsers(subparsers: Subparsers) -> None:
             help='put each rank on an emulated host with a link of this rate, such as "5gbit" (needs Linux and MPICH)',
         )  # fmt: skip
         parser.add_argument("--compress", choices=("auto", "always", "never"), default="auto", help="default: auto")
+        parser.add_argument(
+            "--algorithm", choices=("auto", *SCHEDULES.get(name, ())), default="auto", help="default: auto"
+        )
         # For the ranks that this command starts: that it did, and who else writes to the terminal of their stderr.
         parser.add_argument("--started-for", choices=("pipe", "progress", "progress+table"), help=argparse.SUPPRESS)
         parser.set_defaults(run=run, parser=parser, collective=name, **_defaults(name))

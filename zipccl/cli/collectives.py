@@ -58,7 +58,15 @@ class Collective:
     in_place: ClassVar[bool] = False
 
     def __init__(
-        self, communicator: Communicator, mpi: MPI.Comm, dtype: DType, tile: Tile, op: str, root: int, compress: str
+        self,
+        communicator: Communicator,
+        mpi: MPI.Comm,
+        dtype: DType,
+        tile: Tile,
+        op: str,
+        root: int,
+        compress: str,
+        algorithm: str,
     ) -> None:
         """Prepare calls on the data of a tile, over the ranks of both communicators."""
         self.communicator = communicator
@@ -70,6 +78,7 @@ class Collective:
         self.op = op
         self.root = root
         self.compress = compress
+        self.algorithm = algorithm
 
     def part_count(self, nbytes: int) -> int:
         """Return how many values a part has when the larger of x and out has at most nbytes bytes."""
@@ -118,7 +127,7 @@ class AllGather(Collective):
     in_place = True
 
     def run(self, x: Array, out: Array) -> None:
-        self.communicator.all_gather(x, out=out, compress=self.compress)
+        self.communicator.all_gather(x, out=out, compress=self.compress, algorithm=self.algorithm)
 
     def run_in_place(self, out: Array) -> None:
         self.run(self._own(out), out)
@@ -144,7 +153,7 @@ class AllToAll(Collective):
     out_parts = True
 
     def run(self, x: Array, out: Array) -> None:
-        self.communicator.all_to_all(x, out=out, compress=self.compress)
+        self.communicator.all_to_all(x, out=out, compress=self.compress, algorithm=self.algorithm)
 
     def run_mpi(self, x: Array, out: Array) -> None:
         self.mpi.Alltoall([x, MPI.BYTE], [out, MPI.BYTE])
@@ -159,7 +168,7 @@ class Broadcast(Collective):
     in_place = True
 
     def run(self, x: Array, out: Array) -> None:
-        self.communicator.broadcast(x, root=self.root, out=out, compress=self.compress)
+        self.communicator.broadcast(x, root=self.root, out=out, compress=self.compress, algorithm=self.algorithm)
 
     def run_in_place(self, out: Array) -> None:
         self.run(out, out)
@@ -224,7 +233,7 @@ class AllReduce(Reduction):
         return 2 * (self.ranks - 1) / self.ranks
 
     def run(self, x: Array, out: Array) -> None:
-        self.communicator.all_reduce(x, op=self.op, out=out, compress=self.compress)
+        self.communicator.all_reduce(x, op=self.op, out=out, compress=self.compress, algorithm=self.algorithm)
 
     def run_in_place(self, out: Array) -> None:
         self.run(out, out)
@@ -241,7 +250,7 @@ class ReduceScatter(Reduction):
     x_parts = True
 
     def run(self, x: Array, out: Array) -> None:
-        self.communicator.reduce_scatter(x, op=self.op, out=out, compress=self.compress)
+        self.communicator.reduce_scatter(x, op=self.op, out=out, compress=self.compress, algorithm=self.algorithm)
 
     def run_mpi(self, x: Array, out: Array) -> None:
         self.mpi.Reduce_scatter_block([x, self.datatype], [out, self.datatype], self.mpi_op)

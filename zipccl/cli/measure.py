@@ -46,7 +46,7 @@ def measure(communicator: Communicator, options: argparse.Namespace) -> int:
     asked = common.sizes(options)
     tile = data.load(options.data, options.datatype, max_count=max(asked) // options.datatype.itemsize)
     collective = COLLECTIVES[options.collective](
-        communicator, mpi, options.datatype, tile, options.op, options.root, options.compress
+        communicator, mpi, options.datatype, tile, options.op, options.root, options.compress, options.algorithm
     )
     bench = _Bench(collective, options)
     facts = _facts(collective, options)
@@ -183,6 +183,7 @@ def _facts(collective: Collective, options: argparse.Namespace) -> dict[str, str
         "link": f"{options.link}, emulated" if options.link else "what there is between the ranks",
         "data": collective.tile.description,
         "compress": collective.compress,
+        "algorithm": collective.algorithm,
         "baseline": collective.baseline,
         "times": "medians over iterations, each the slowest rank's; ours and MPI's take turns",
     }

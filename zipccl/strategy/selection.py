@@ -30,7 +30,7 @@ _CHUNKS = 16
 """Pieces that an array is cut into, if they are not too small or too large for the caches: more pieces overlap
 better, fewer cost less per piece."""
 
-_WORTH_TRYING = 2.5
+_WORTH_TRYING = 2.0
 """How many times the shortest predicted time a way may take to be tried: the model is not exact."""
 
 _MAX_TRIED = 3
@@ -155,7 +155,8 @@ class Strategy:
         # Where it changes no bits.
         if algorithm == "auto" and op not in model.REDUCTIONS and "hierarchical" in SCHEDULES[op] and self._has_levels:
             names.append("hierarchical")
-        ways = [*raw, *(Way(name, True) for name in names)]
+        # The transport's own collective and a direct schedule take as long, where values are as they are.
+        ways = [raw[0], *(Way(name, True) for name in names)]
         predicted = {way: model.seconds(op, way, dtype, nbytes, self.topology, profile, ratio) for way in ways}
         ways.sort(key=predicted.__getitem__)
         worth = [way for way in ways if predicted[way] <= _WORTH_TRYING * predicted[ways[0]]][:_MAX_TRIED]
