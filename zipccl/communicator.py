@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from zipccl.codec.wire import DType
 from zipccl.collectives import direct, hierarchical, ring, tree
 from zipccl.collectives.messages import Messages, Parcel
 from zipccl.collectives.schedule import Reduction, shard_counts
-from zipccl.config import Config, codec_threads
+from zipccl.config import Config, codec_threads, log_level
 from zipccl.errors import (
     ArgumentError,
     CollectiveTimeoutError,
@@ -70,6 +71,7 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     from zipccl.transport.mpi import MpiTransport
 
     transport = MpiTransport(world.communicator, world.nodes, config)
+    _set_up_log(transport.rank)
     codec = default_codec(codec_threads(world.nodes.count(world.nodes[transport.rank])))
     transport.begin("init()", compare=False)
     try:
@@ -83,6 +85,16 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
             transport.announce(error)
         raise
     return Communicator(transport, lanes, world.local_rank, config)
+
+
+def _set_up_log(rank: int) -> None:
+    """Do what ZIPCCL_LOG says: tell on stderr what is decided, on one rank, for all decide the same."""
+    level = log_level()
+    if level is not None and rank == 0:
+        log = logging.getLogger("zipccl")
+        log.setLevel(level)
+        if not log.handlers:
+            log.addHandler(logging.StreamHandler())
 
 
 def _collective(method: Method) -> Method:

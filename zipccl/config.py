@@ -9,7 +9,8 @@ ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the 
 ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
 ZIPCCL_PROFILE            file that `zipccl calibrate` wrote, with the speed of links and codec (default: they are
                           measured when a communicator is made)
-ZIPCCL_LOG                info to tell on rank 0 what is decided and why (default: warning)
+ZIPCCL_LOG                info to tell on rank 0 what is decided and why; warning for less (default: as the program sets
+                          up Python's logger "zipccl")
 ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
 ZIPCCL_SHARE_GPU          1 if ranks on a node may have the same GPU (default 0)
 ZIPCCL_CUDA_AWARE_MPI     1 to give GPU addresses to MPI where NCCL is missing, which MPI must have been built for
@@ -68,10 +69,11 @@ def forced_isa() -> str | None:
     return os.environ.get("ZIPCCL_FORCE_ISA") or None
 
 
-def log_level() -> int:
-    """Return the level of what is told about decisions, as logging has it."""
-    levels = {"info": logging.INFO, "warning": logging.WARNING}
-    return _variable("ZIPCCL_LOG", levels.__getitem__, logging.WARNING, "info or warning")
+def log_level() -> int | None:
+    """Return the level of what is told about decisions, as logging has it; None to leave it to the program."""
+    return _variable(
+        "ZIPCCL_LOG", {"info": logging.INFO, "warning": logging.WARNING}.__getitem__, None, "info or warning"
+    )
 
 
 def cache_directory() -> Path | None:
