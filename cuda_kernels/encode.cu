@@ -212,11 +212,10 @@ struct FloatEncoder {
     __device__ static __forceinline__ void split(const LaneValues& values, u32 origin, Exponents& split) {
         if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
             // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
+            const u32 signs = kept(0x00010001);
             u32 rotated[4];
 #pragma unroll
-            for (u32 i = 0; i < 4; ++i) {
-                rotated[i] = (values.word[i] << 1 & 0xFFFEFFFE) | (values.word[i] >> 15 & 0x00010001);
-            }
+            for (u32 i = 0; i < 4; ++i) rotated[i] = select_bits(signs, values.word[i] >> 15, values.word[i] << 1);
 #pragma unroll
             for (u32 half = 0; half < 2; ++half) {
                 split.packed[half] = __byte_perm(rotated[2 * half], rotated[2 * half + 1], 0x7531);
