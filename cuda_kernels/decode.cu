@@ -76,8 +76,23 @@ constexpr u32 KEPT_ROWS = 3;
 
 __device__ __forceinline__ u32 bit_at(const u8* bits, u32 i) { return bits[i / 8] >> (i % 8) & 1; }
 
+// Decodes the blocks of a warp, one after the other.
 template <class F>
 struct FloatDecoder {
+    // The scratch memory: the levels as words and as bytes, and the exponents of the values that reach levels 1 and 2.
+    const SharedItems<u32> words;
+    const SharedItems<u8> bytes;
+    const SharedItems<u8> exponents_1;
+    const SharedItems<u8> exponents_2;
+    const u32 lane_bit = kept(1u << lane_index());
+    const u32 magnitudes = kept(0x7FFF7FFF);
+
+    __device__ __forceinline__ explicit FloatDecoder(const DecodeScratch& scratch)
+        : words(scratch.levels),
+          bytes(reinterpret_cast<const u8*>(scratch.levels)),
+          exponents_1(scratch.exponent[0]),
+          exponents_2(scratch.exponent[1]) {}
+
     // What codes 0, 1 and 2 of a level stand for, a byte each.
     __device__ static constexpr u32 offsets_of(u32 table, u32 level) {
         constexpr int offsets[TABLES][2][3] = {
@@ -128,16 +143,11 @@ struct FloatDecoder {
 
     // Read the levels after level 0, at most room bytes, and store the exponents of the values that reach level 1.
     // Return what they take.
-    __device__ static __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base,
-                                                             DecodeScratch& scratch) {
-        const SharedItems<u32> words(scratch.levels);
-        const SharedItems<u8> bytes(reinterpret_cast<const u8*>(scratch.levels));
+    __device__ __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base) const {
         const u32 staged = smaller(room, MAX_DEEPER_NBYTES);
 #pragma unroll 1
         for (u32 i = lane_index(); i < staged; i += LANES) bytes.store(levels[i], i);
         __syncwarp();
-        const u32 lane_bit = kept(1u << lane_index());
-
         const u32 level_2 = rows_nbytes(count_1);
         if (level_2 > room) return DOES_NOT_FIT;
         Row rows[KEPT_ROWS];
@@ -155,7 +165,6 @@ struct FloatDecoder {
 
         u32 end = level_2 + rows_nbytes(count_2);
         if (end > room) return DOES_NOT_FIT;
-        const SharedItems<u8> exponent_2(scratch.exponent[1]);
         const Meaning meaning_2(base, offsets(table, 1));
 #pragma unroll 1
         for (u32 start = 0; start < count_2; start += LANES) {
@@ -172,14 +181,14 @@ struct FloatDecoder {
             if (end + escapes > room) return DOES_NOT_FIT;
             SharedItems<u8> next = bytes;
             next.skip(end);
-            exponent_2.store(meaning_2.of(row, lane_bit, next), start + lane_index());
+            exponents_2.store(meaning_2.of(row, lane_bit, next), start + lane_index());
             end += escapes;
         }
         __syncwarp();
 
-        SharedItems<u8> exponent_1(scratch.exponent[0]);
+        SharedItems<u8> exponent_1 = exponents_1;
         exponent_1.skip(lane_index());
-        SharedItems<u8> next = exponent_2;
+        SharedItems<u8> next = exponents_2;
         const Meaning meaning_1(base, offsets(table, 0));
 #pragma unroll
         for (u32 row = 0; row < KEPT_ROWS; ++row) {
@@ -217,9 +226,9 @@ struct FloatDecoder {
     }
 
     // Decode a coded block; return whether its codes take the size that the entry tells.
-    __device__ static __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
-                                                        const u8* variable_part, DecodeScratch& scratch,
-                                                        LaneValues& values) {
+    __device__ __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
+                                                        const u8* variable_part,
+                                                 LaneValues& values) const {
         const u32 nbytes = coded_variable_nbytes(place.code());
         if (nbytes < F::ORIGIN_NBYTES) return false;
         const u32 origin = read_origin(variable_part);
@@ -231,7 +240,7 @@ struct FloatDecoder {
         const u32 count_1 = __shfl_sync(FULL_WARP, end, LANES - 1);
         const u32 base = place.base();
         const u32 taken = read_deeper_levels(variable_part + F::ORIGIN_NBYTES, nbytes - F::ORIGIN_NBYTES, count_1,
-                                             place.code() >> TABLE_SHIFT, base, scratch);
+                                             place.code() >> TABLE_SHIFT, base);
         if (taken == DOES_NOT_FIT || (F::ORIGIN_NBYTES + taken + 1) / 2 * 2 != nbytes) return false;
 
         u32 exponent[2];
@@ -239,7 +248,7 @@ struct FloatDecoder {
         const u32 codes = spread_to_nibbles(first) | spread_to_nibbles(second) << 1;
         exponent[0] = permute(meaning, 0, codes);
         exponent[1] = permute(meaning, 0, codes >> 16);
-        SharedItems<u8> next(scratch.exponent[0]);
+        SharedItems<u8> next = exponents_1;
         next.skip(end - own);
 #pragma unroll
         for (u32 i = 0; i < LANE_COUNT; ++i) {
@@ -259,11 +268,10 @@ struct FloatDecoder {
     }
 
     // Put a lane's values together, with the low planes that the mask tells.
-    __device__ static __forceinline__ void join(const u32 (&exponent)[2], const u32 (&rest)[2], u32 origin, u32 mask,
-                                                const u8* planes, LaneValues& values) {
+    __device__ __forceinline__ void join(const u32 (&exponent)[2], const u32 (&rest)[2], u32 origin, u32 mask,
+                                                const u8* planes, LaneValues& values) const {
         if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
             // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
-            const u32 magnitudes = kept(0x7FFF7FFF);
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
                 const u32 rotated = __byte_perm(rest[i / 2], exponent[i / 2], i % 2 ? 0x7362 : 0x5140);
@@ -301,9 +309,8 @@ struct FloatDecoder {
     }
 
     // Decode a sparse block; return whether its codes take the size that the entry tells.
-    __device__ static __forceinline__ bool decode_sparse(const BlockPlace& place, const u8* part,
-                                                         DecodeScratch& scratch, Word* compact,
-                                                         LaneValues& values) {
+    __device__ __forceinline__ bool decode_sparse(const BlockPlace& place, const u8* part, Word* compact,
+                                                  LaneValues& values) const {
         constexpr u32 HEAD_NBYTES = F::ORIGIN_NBYTES + 1 + BIT_PLANE_NBYTES;
         const u32 nbytes = place.base() * ITEMSIZE;
         if (nbytes < HEAD_NBYTES) return false;
@@ -326,20 +333,20 @@ struct FloatDecoder {
             count_1 += __popc(lanes_with(code == DEEPER));
         }
         const u32 taken = read_deeper_levels(part + level_1, nbytes - level_1, count_1, place.code() - CODE_SPARSE,
-                                                 base, scratch);
+                                                 base);
         if (taken == DOES_NOT_FIT) return false;
         const u32 low = level_1 + taken;
         if ((low + low_nbytes(place.mask(), count) + ITEMSIZE - 1) / ITEMSIZE * ITEMSIZE != nbytes) return false;
 
         const u32 plane_nbytes = (count + 7) / 8;
-        const u8* next = scratch.exponent[0];
+        SharedItems<u8> next = exponents_1;
         for (u32 start = 0; start < count; start += LANES) {
             const u32 i = start + lane_index();
             const bool inside = i < count;
             const u32 code = codes >> (start / 16) & 3;
             const u32 deeper = __ballot_sync(FULL_WARP, code == DEEPER);
             if (inside) {
-                const u32 exponent = code == DEEPER ? next[__popc(deeper & lanes_below())] : base - code & 255;
+                const u32 exponent = code == DEEPER ? next.load(__popc(deeper & (lane_bit - 1))) : base - code & 255;
                 u32 rest = 0;
                 if constexpr (F::REST_BITS == 8) {
                     rest = part[HEAD_NBYTES + i];
@@ -351,7 +358,7 @@ struct FloatDecoder {
                 }
                 compact[i] = Parts<F>::join(field_of(exponent, origin), rest, read_low(part + low, place.mask(), count, i));
             }
-            next += __popc(deeper);
+            next.skip(__popc(deeper));
         }
         __syncwarp();
         u32 from = end - __popc(present);
@@ -464,15 +471,13 @@ __device__ __forceinline__ void find_tile(const DecodePart& part, const Layout& 
 }
 
 // Decode a block; return whether its codes take the size that its entry tells. One warp.
-__device__ __forceinline__ bool decode_block(const BlockPlace& place, const u8* static_part, const u8* variable_part,
-                                             DecodeShared& shared, LaneValues& values) {
+__device__ __forceinline__ bool decode_block(const FloatDecoder<D>& decoder, const BlockPlace& place,
+                                             const u8* static_part, const u8* variable_part, DecodeShared& shared,
+                                             LaneValues& values) {
     if constexpr (D::IS_FLOAT) {
-        DecodeScratch& scratch = shared.scratch[warp_index()];
-        if (is_coded(place.code())) {
-            return FloatDecoder<D>::decode_coded(place, static_part, variable_part, scratch, values);
-        }
+        if (is_coded(place.code())) return decoder.decode_coded(place, static_part, variable_part, values);
         if (is_sparse(place.code())) {
-            return FloatDecoder<D>::decode_sparse(place, variable_part, scratch, shared.values[warp_index()], values);
+            return decoder.decode_sparse(place, variable_part, shared.values[warp_index()], values);
         }
     }
     if (place.code() == CODE_RAW) {
@@ -512,10 +517,11 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
         return;
     }
     const u32 blocks = layout.tiles ? layout.blocks_in_tile(tile) : 0;
+    const FloatDecoder<D> decoder(shared.scratch[warp_index()]);
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
         const BlockPlace place = shared.place[block];
         LaneValues values;
-        const bool right = decode_block(place, part.body + shared.static_start + place.static_offset,
+        const bool right = decode_block(decoder, place, part.body + shared.static_start + place.static_offset,
                                         part.body + shared.variable_start + place.variable_offset, shared, values);
         if (right) {
             output.put((tile * TILE_BLOCKS + block) * BLOCK_COUNT, values);
@@ -532,13 +538,13 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS)
     decode_tiles(const DecodePart* parts, u64 part_count, u64* statuses) {
     __shared__ DecodeShared shared;
     decode_tile<false>(shared, parts, part_count, statuses, SET);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS)
     decode_reduce_tiles(const DecodePart* parts, u64 part_count, u64* statuses, u64 op) {
     __shared__ DecodeShared shared;
     decode_tile<true>(shared, parts, part_count, statuses, op);

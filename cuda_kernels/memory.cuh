@@ -7,6 +7,8 @@
 constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
 constexpr u32 THREADS = WARPS * LANES;
+// As many thread blocks shall find room in a multiprocessor: for their sake the compiler takes 64 registers at most.
+constexpr u32 RESIDENT_BLOCKS = 4;
 constexpr u32 FULL_WARP = 0xFFFFFFFF;
 
 // How many consecutive values of a block a lane holds.
