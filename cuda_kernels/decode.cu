@@ -84,8 +84,8 @@ struct FloatDecoder {
     const SharedItems<u8> bytes;
     const SharedItems<u8> exponents_1;
     const SharedItems<u8> exponents_2;
-    const u32 lane_bit = kept(1u << lane_index());
-    const u32 magnitudes = kept(0x7FFF7FFF);
+    const u32 lane_bit = 1u << lane_index();
+    const u32 magnitudes = 0x7FFF7FFF;
 
     __device__ __forceinline__ explicit FloatDecoder(const DecodeScratch& scratch)
         : words(scratch.levels),

@@ -90,8 +90,8 @@ struct GlobalBytes {
 
 // Writes rows of codes: the first bits of all codes of a row, then the second bits. A lane writes eight bits.
 struct RowWriter {
-    u32 first_bit = kept(8 * lane_index());
-    u32 first_count = kept(4 * lane_index());  // least number of codes that reach the lane
+    u32 first_bit = 8 * lane_index();
+    u32 first_count = 4 * lane_index();  // least number of codes that reach the lane
 
     // Write a row of count codes, or of 32 if that is more; the lane's byte goes to lane_out[offset].
     template <class Out>
@@ -174,12 +174,12 @@ struct FloatEncoder {
     const SharedItems<u8> reached_1;
     const SharedItems<u16> reached_2;
     const RowWriter writer;
-    const u32 below_lane = kept(lanes_below());
-    const u32 signs = kept(0x00010001);
+    const u32 below_lane = lanes_below();
+    const u32 signs = 0x00010001;
     // Votes on the table: of o = +2, -4 and -7 they are +5, -1 and -4, and of o = -5 and +1 they are +1 and -1. Four and
     // one are added.
-    const Bytes8 symmetric_votes = {kept(0x03040409), kept(0x04000404)};
-    const Bytes8 falling_votes = {kept(0x01010001), kept(0x01010102)};
+    const Bytes8 symmetric_votes = {0x03040409, 0x04000404};
+    const Bytes8 falling_votes = {0x01010001, 0x01010102};
 
     __device__ __forceinline__ explicit FloatEncoder(const Reached& reached)
         : reached_1(reached.level_1), reached_2(reached.level_2) {}

@@ -31,19 +31,10 @@ __device__ __forceinline__ T warp_sum(T value) {
     return value;
 }
 
-// Keep a value that many instructions use in a register: the compiler would work it out again at each use.
-__device__ __forceinline__ u32 kept(u32 value) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("" : "+r"(value));
-#endif
-    return value;
-}
-
 constexpr u32 EVERY_BYTE = 0x01010101;
 constexpr u32 HIGH_BITS = 0x80808080;
 
-// The bits of a where the mask has ones, else those of b. Masks that are constant shall be kept in a register: of two
-// constants the compiler makes two instructions.
+// The bits of a where the mask has ones, else those of b.
 __device__ __forceinline__ u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
 
 // Bytes without a borrow from one to the next.
