@@ -538,13 +538,13 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     decode_tiles(const DecodePart* parts, u64 part_count, u64* statuses) {
     __shared__ DecodeShared shared;
     decode_tile<false>(shared, parts, part_count, statuses, SET);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     decode_reduce_tiles(const DecodePart* parts, u64 part_count, u64* statuses, u64 op) {
     __shared__ DecodeShared shared;
     decode_tile<true>(shared, parts, part_count, statuses, op);

@@ -840,20 +840,20 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     write_directory(part.body, layout, tile, blocks, shared, states[work]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     encode_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets) {
     __shared__ EncodeShared shared;
     encode_tile<false>(shared, parts, part_count, states, tickets, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     encode_packed_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets, u64 divisor) {
     __shared__ EncodeShared shared;
     encode_tile<true>(shared, parts, part_count, states, tickets, divisor);
 }
 
 // Complete the bodies, a tile a thread block, and tell their sizes: one for each part.
-extern "C" __global__ void __launch_bounds__(FINISH_THREADS)
+extern "C" __global__ void __launch_bounds__(FINISH_THREADS, RESIDENT)
     finish_bodies(const EncodePart* parts, u64 part_count, const TileState* states, u64* sizes) {
     const u64 work = blockIdx.x;
     const u64 number = part_of(parts, part_count, work);

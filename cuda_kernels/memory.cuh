@@ -7,8 +7,13 @@
 constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
 constexpr u32 THREADS = WARPS * LANES;
-// As many thread blocks shall find room in a multiprocessor: for their sake the compiler takes 64 registers at most.
-constexpr u32 RESIDENT_BLOCKS = 4;
+// Thread blocks that a multiprocessor must have room for. Left to choose, the compiler makes room for more, and spills;
+// for newer architectures it needs more registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr u32 RESIDENT = ITEMSIZE < 8 ? 2 : 1;
+#else
+constexpr u32 RESIDENT = 4;
+#endif
 constexpr u32 FULL_WARP = 0xFFFFFFFF;
 
 // How many consecutive values of a block a lane holds.

@@ -6,7 +6,7 @@
 // The number of the calling warp's block.
 __device__ __forceinline__ u64 block_index() { return u64(blockIdx.x) * WARPS + warp_index(); }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     accumulate_values(const u8* values, u8* accumulators, u64 count, u64 op) {
     const u64 first = block_index() * BLOCK_COUNT;
     if (first + BLOCK_COUNT <= count) {
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     pack_values(const u8* accumulators, u8* values, u64 count, u64 divisor) {
     const u64 first = block_index() * BLOCK_COUNT;
     if (first + BLOCK_COUNT <= count) {

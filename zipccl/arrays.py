@@ -1,4 +1,4 @@
-"""Any framework's CPU array as an address, a count and a dtype, and results of the caller's own kind.
+"""Any framework's array as an address, a count and a dtype, and results of the caller's own kind.
 
 Types are recognised by identity of their dtype objects, never by a format string: NumPy reports bfloat16 as "<f2" or
 "<V2" to those who ask in strings.
@@ -17,19 +17,23 @@ from typing import Any
 
 import numpy as np
 
+from zipccl import devices
 from zipccl.codec import wire
 from zipccl.codec.wire import DType
+from zipccl.devices.base import Device
 from zipccl.errors import ArgumentError, UnsupportedArrayError
 
 _ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _NUMPY_NAMES = tuple(dtype.name for dtype in wire.DTYPES if dtype.name not in _ML_DTYPES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArrayView:
-    """A C-contiguous array in CPU memory.
+    """A C-contiguous array.
 
     Attributes:
+        place: "cpu", or a device such as "cuda:0" in whose memory it is.
+        stream: the device's stream in whose order the array is written and read; None if there is none.
         address: of the first byte.
         owner: the array itself, or a contiguous copy of it; it keeps the memory alive.
         empty: makes a new array of the same framework with a given shape and dtype.
@@ -41,6 +45,8 @@ class ArrayView:
     dtype: DType
     owner: Any
     empty: Callable[[tuple[int, ...], DType], Any]
+    place: str = "cpu"
+    stream: int | None = None
 
     @property
     def nbytes(self) -> int:
@@ -51,7 +57,7 @@ def view_input(array: Any) -> ArrayView:
     """Describe an array to be read; a strided one is copied to a contiguous one first.
 
     Raises:
-        UnsupportedArrayError: it is no array, not on the CPU, or of a dtype that zipccl does not carry.
+        UnsupportedArrayError: it is no array, or of a device or dtype that zipccl does not know.
     """
     return _view(array, "x", copy=True)
 
@@ -65,8 +71,10 @@ def view_output(array: Any) -> ArrayView:
     return _view(array, "out", copy=False)
 
 
-def check_output(out: ArrayView, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Raise ArgumentError unless out has the given dtype and shape."""
+def check_output(out: ArrayView, place: str, dtype: DType, shape: tuple[int, ...]) -> None:
+    """Raise ArgumentError unless out has the given place, dtype and shape."""
+    if out.place != place:
+        raise ArgumentError(f"out is on {out.place}; expected {place}")
     if out.dtype is not dtype:
         raise ArgumentError(f"out has dtype {out.dtype.name}; expected {dtype.name}")
     if out.shape != shape:
@@ -77,6 +85,19 @@ def check_separate(view: ArrayView, out: ArrayView) -> None:
     """Raise ArgumentError if two arrays have memory in common."""
     if view.address < out.address + out.nbytes and out.address < view.address + view.nbytes:
         raise ArgumentError("out overlaps the input; pass separate memory")
+
+
+def join_streams(device: Device, view: ArrayView, target: ArrayView) -> int:
+    """Return the stream in whose order two arrays on a device can be used.
+
+    Raises:
+        ArgumentError: it is being captured to a graph.
+    """
+    stream = device.current_stream() if view.stream is None else view.stream
+    device.check_stream(stream)
+    if target.stream not in (None, stream):
+        device.wait(stream, device.record(target.stream))
+    return stream
 
 
 def new(view: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
@@ -96,7 +117,7 @@ def new(view: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
 def result(array: Any, like: Any) -> Any:
     """Return an array that came from a view's ``empty`` in the framework of what the view was made of."""
     if (jax := sys.modules.get("jax")) and isinstance(like, jax.Array):
-        return jax.numpy.asarray(array)
+        return jax.numpy.asarray(array) if isinstance(array, np.ndarray) else jax.dlpack.from_dlpack(array)
     return array
 
 
@@ -124,7 +145,7 @@ def _view(array: Any, argument: str, *, copy: bool) -> ArrayView:
     if (jax := sys.modules.get("jax")) and isinstance(array, jax.Array):
         return _view_jax(jax, array, argument, copy=copy)
     if hasattr(array, "__cuda_array_interface__"):
-        raise UnsupportedArrayError(f"{argument} is in GPU memory; this communicator moves arrays in CPU memory")
+        return _view_device_array(array, argument, copy=copy)
     if hasattr(array, "__dlpack__"):
         return _view_numpy(_from_dlpack(array, argument), argument, copy=copy)
     if hasattr(array, "__array_interface__") and (copy or not isinstance(array, np.generic)):
@@ -189,8 +210,8 @@ def _torch_dtypes() -> dict[Any, DType]:
 
 
 def _view_torch(torch: Any, tensor: Any, argument: str, *, copy: bool) -> ArrayView:
-    if tensor.device.type != "cpu":
-        raise UnsupportedArrayError(f"{argument} is on {tensor.device}; this communicator moves arrays in CPU memory")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise UnsupportedArrayError(f"{argument} is on {tensor.device}; expected a tensor on a CPU or a CUDA device")
     if tensor.layout is not torch.strided or tensor.is_nested:
         raise UnsupportedArrayError(f"{argument} is sparse, nested or of another layout; expected a dense tensor")
     dtype = _torch_dtypes().get(tensor.dtype)
@@ -212,7 +233,9 @@ def _view_torch(torch: Any, tensor: Any, argument: str, *, copy: bool) -> ArrayV
         tuple(tensor.shape),
         dtype,
         tensor,
-        lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype.name)),
+        lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype.name), device=tensor.device),
+        str(tensor.device),
+        torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None,
     )
 
 
@@ -239,15 +262,73 @@ def _view_jax(jax: Any, array: Any, argument: str, *, copy: bool) -> ArrayView:
     if array.is_deleted():
         raise UnsupportedArrayError(f"{argument} is a deleted JAX array")
     platforms = {device.platform for device in array.devices()}
-    if platforms != {"cpu"}:
+    if platforms - {"cpu", "gpu", "cuda"}:
         raise UnsupportedArrayError(
-            f"{argument} is on {', '.join(sorted(platforms))}; this communicator moves arrays in CPU memory"
+            f"{argument} is on {', '.join(sorted(platforms))}; expected an array on a CPU or a CUDA device"
         )
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
         raise _unsupported_dtype(argument, array.dtype)
     if array.dtype.itemsize == 8 and not jax.config.jax_enable_x64:
         raise UnsupportedArrayError(f"{argument} has dtype {array.dtype}, which JAX makes only with jax_enable_x64")
-    return _view_numpy(np.asarray(array), argument, copy=copy)
+    if platforms == {"cpu"}:
+        return _view_numpy(np.asarray(array), argument, copy=copy)
+    if len(array.devices()) > 1:
+        raise UnsupportedArrayError(f"{argument} is spread over several devices; pass one of its addressable shards")
+    dtype = _find_numpy_dtype(array.dtype)
+    if dtype is None:
+        raise _unsupported_dtype(argument, array.dtype)
+    array.block_until_ready()  # it has no stream that could be waited for
+    (device,) = array.devices()
+    index = device.local_hardware_id
+    return ArrayView(
+        array.unsafe_buffer_pointer(), array.size, array.shape, dtype, array, _empty_on("cuda", index), f"cuda:{index}"
+    )
+
+
+_LEGACY_DEFAULT_STREAM = 1
+"""In the CUDA array interface, where 0 is not allowed."""
+
+
+def _view_device_array(array: Any, argument: str, *, copy: bool) -> ArrayView:
+    """Describe an array that has the CUDA array interface."""
+    interface = array.__cuda_array_interface__
+    place = devices.find(array)
+    if place is None:
+        raise UnsupportedArrayError(
+            f"{argument} is in GPU memory, for which zipccl needs CuPy: "
+            'pip install "zipccl[cuda12]" or "zipccl[cuda13]"'
+        )
+    # The interface's own type string calls a bfloat16 "<V2", or "<f2" as if it were a float16.
+    numpy_type = getattr(array, "dtype", None)
+    if not isinstance(numpy_type, np.dtype):
+        numpy_type = np.dtype(interface["typestr"])
+    dtype = _find_numpy_dtype(numpy_type)
+    if dtype is None:
+        raise _unsupported_dtype(argument, numpy_type)
+    kind, _, index = place.partition(":")
+    address, read_only = interface["data"]
+    shape, strides = tuple(interface["shape"]), interface.get("strides")
+    if not _is_contiguous(shape, strides, dtype.itemsize):
+        if not copy:
+            raise _not_contiguous(argument, shape, strides)
+        return _view_device_array(devices.kind_named(kind).contiguous(array), argument, copy=copy)
+    if not copy and read_only:
+        raise UnsupportedArrayError(f"{argument} is read-only; pass a writeable array")
+    stream = interface.get("stream")
+    if stream == _LEGACY_DEFAULT_STREAM:
+        stream = 0
+    return ArrayView(address, prod(shape), shape, dtype, array, _empty_on(kind, int(index)), place, stream)
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> bool:
+    if strides is None or 0 in shape:
+        return True
+    expected = [itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return all(n == 1 or found == e for n, found, e in zip(shape, strides, expected, strict=True))
+
+
+def _empty_on(kind: str, index: int) -> Callable[[tuple[int, ...], DType], Any]:
+    return lambda shape, dtype: devices.kind_named(kind).empty(shape, numpy_dtype(dtype), index)
 
 
 class _DLDevice(ctypes.Structure):
@@ -278,7 +359,8 @@ def _from_dlpack(array: Any, argument: str) -> np.ndarray[Any, Any]:
     device_type, _ = array.__dlpack_device__()
     if device_type != _DLPACK_CPU:
         raise UnsupportedArrayError(
-            f"{argument} is on DLPack device type {device_type}; this communicator moves arrays in CPU memory (1)"
+            f"{argument} is on DLPack device type {device_type}; expected CPU memory (1), or an array that has "
+            "__cuda_array_interface__ too"
         )
     try:
         return np.from_dlpack(array)

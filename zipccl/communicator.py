@@ -9,19 +9,18 @@ from functools import wraps
 from math import prod
 from operator import index
 from types import TracebackType
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from zipccl import arrays
+from zipccl import arrays, devices
 from zipccl.arrays import ArrayView
-from zipccl.buffers import BufferPool, never_free
-from zipccl.codec import default_codec
+from zipccl.buffers import never_free
 from zipccl.codec.base import MAX, MIN, PROD, SUM
 from zipccl.codec.wire import BLOCK_COUNT, DType
 from zipccl.collectives import direct
-from zipccl.collectives.direct import Parcel, Reduction
-from zipccl.collectives.messages import Messages
+from zipccl.collectives.direct import Reduction
+from zipccl.collectives.messages import Messages, Parcel
 from zipccl.config import Config
 from zipccl.errors import (
     ArgumentError,
@@ -29,10 +28,13 @@ from zipccl.errors import (
     MismatchError,
     PeerFailedError,
     TransportError,
+    UnsupportedArrayError,
 )
+from zipccl.lanes import HostLane, Lane, lane_of_device
 from zipccl.stats import CallRecord, Totals
-from zipccl.strategy import Strategy
-from zipccl.transport.base import Transport
+
+if TYPE_CHECKING:
+    from zipccl.transport.mpi import MpiTransport
 
 _OPS = {"sum": SUM, "prod": PROD, "min": MIN, "max": MAX, "avg": SUM}
 
@@ -43,23 +45,35 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     """Return a communicator of all ranks that mpiexec or srun started; all of them must call it.
 
     Args:
-        device: "cpu", which is also the default: this version moves arrays in CPU memory.
+        device: "cpu"; "cuda", the GPU of this rank's number on its node; or "cuda:N". By default a GPU if CuPy sees
+            one. A communicator with a GPU moves arrays in its memory, and those in CPU memory as well.
         timeout: seconds without any progress after which a call gives up; default ZIPCCL_TIMEOUT.
 
     Raises:
-        TransportError: mpi4py or the MPI library is missing.
-        ArgumentError: an argument or an environment variable has a wrong value.
+        TransportError: mpi4py or the MPI library is missing, or NCCL failed.
+        DeviceError: the GPU failed.
+        ArgumentError: an argument or an environment variable has a wrong value, or ranks share a GPU.
+        MismatchError: the ranks have different kinds of devices.
     """
-    if device not in (None, "cpu"):
-        raise ArgumentError(f'device is {device!r}; expected "cpu"')
     config = Config.from_environment(timeout)
     from zipccl.bootstrap import connect
 
     world = connect(config.timeout)
     from zipccl.transport.mpi import MpiTransport
 
-    transport = MpiTransport(world.communicator, world.nodes, config.timeout)
-    return Communicator(transport, world.local_rank, config)
+    transport = MpiTransport(world.communicator, world.nodes, config)
+    lanes: list[Lane] = [HostLane(transport, config)]
+    transport.begin("init()", compare=False)
+    try:
+        kind, index = devices.choose(device, world.local_rank)
+        transport.begin(f"init(device={kind})", compare=True)
+        if kind != "cpu":
+            lanes.append(lane_of_device(transport, kind, index, config))
+    except BaseException as error:
+        if not isinstance(error, PeerFailedError):
+            transport.announce(error)
+        raise
+    return Communicator(transport, lanes, world.local_rank, config)
 
 
 def _collective(method: Method) -> Method:
@@ -94,17 +108,16 @@ class Communicator:
         rank: this process's number, of size.
         local_rank: its number among the ranks of its node.
         node: the number of its node.
-        device: where its arrays live: "cpu".
+        device: "cpu", or the device whose arrays it moves beside those in CPU memory, such as "cuda:0".
         last: record of the last call, None before the first.
     """
 
-    def __init__(self, transport: Transport, local_rank: int, config: Config) -> None:
-        """Make a communicator over a transport; ``init`` is the usual way."""
+    def __init__(self, transport: MpiTransport, lanes: Sequence[Lane], local_rank: int, config: Config) -> None:
+        """Make a communicator over a transport, for arrays of some places; ``init`` is the usual way."""
         self._transport = transport
         self._config = config
-        self._codec = default_codec()
-        self._pool = BufferPool()
-        self._strategy = Strategy(transport.nodes, config)
+        self._lanes = {lane.place: lane for lane in lanes}
+        self._lane = lanes[0]
         self._compared: set[str] = set()
         self._totals: dict[str, Totals] = defaultdict(Totals)
         self._unusable: str | None = None
@@ -116,7 +129,7 @@ class Communicator:
         self.size = transport.size
         self.local_rank = local_rank
         self.node = transport.nodes[transport.rank]
-        self.device = "cpu"
+        self.device = lanes[-1].place
         self.last: CallRecord | None = None
 
     @_collective
@@ -128,7 +141,7 @@ class Communicator:
         Args:
             counts: rows (entries along the first axis) of each rank's x; all have as many as this one if not given.
         """
-        view = arrays.view_input(x)
+        view = self._input(x)
         rows = self._rows(view, "counts", counts, view.shape[:1] * self.size)
         if rows[self.rank] != view.shape[0]:
             raise ArgumentError(f"counts[{self.rank}] is {rows[self.rank]}, but x has {view.shape[0]} rows")
@@ -137,14 +150,14 @@ class Communicator:
         own = target.address + sum(value_counts[: self.rank]) * view.dtype.itemsize
         if own != view.address:
             arrays.check_separate(view, target)
-        plan = self._strategy.plan(compress, view.dtype, max(value_counts))
+        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
         self._begin(f"all_gather({_what(view)}, counts={rows}, {plan})")
 
         def move(messages: Messages) -> None:
             if plan.compress or len(set(rows)) > 1 or self._too_large(target):
                 direct.all_gather(messages, view.address, target.address, value_counts, plan)
             else:
-                self._transport.all_gather(view.address, view.nbytes, target.address)
+                messages.all_gather(view.address, view.nbytes, target.address)
                 messages.add_sent(view.nbytes * (self.size - 1))
 
         self._move(view, target, move)
@@ -166,7 +179,7 @@ class Communicator:
             send_counts: rows for each rank; equal parts if not given.
             recv_counts: rows from each rank; the ranks tell each other if not given.
         """
-        view = arrays.view_input(x)
+        view = self._input(x)
         even = send_counts is None and recv_counts is None
         send_rows = self._rows(view, "send_counts", send_counts, self._parts(view) if send_counts is None else ())
         if sum(send_rows) != view.shape[0]:
@@ -174,11 +187,11 @@ class Communicator:
         if recv_counts is not None:
             recv_counts = self._rows(view, "recv_counts", recv_counts, ())
         parts = send_rows[0] if even else "uneven"
-        self._begin(f"all_to_all({_what(view)}, rows={parts}, {self._strategy.plan(compress, view.dtype, 0)})")
+        self._begin(f"all_to_all({_what(view)}, rows={parts}, {self._lane.strategy.plan(compress, view.dtype, 0)})")
         receive_rows = send_rows if even else self._receive_rows(send_rows, recv_counts)
         target = self._target(view, out, (sum(receive_rows), *view.shape[1:]))
         arrays.check_separate(view, target)
-        plan = self._strategy.plan(compress, view.dtype, view.count // self.size)
+        plan = self._lane.strategy.plan(compress, view.dtype, view.count // self.size)
 
         def move(messages: Messages) -> None:
             if plan.compress or not even or self._too_large(view):
@@ -188,10 +201,10 @@ class Communicator:
                     _value_counts(view, send_rows),
                     target.address,
                     _value_counts(view, receive_rows),
-                    lambda count: self._strategy.plan(compress, view.dtype, count),
+                    lambda count: self._lane.strategy.plan(compress, view.dtype, count),
                 )
             else:
-                self._transport.all_to_all(view.address, view.nbytes // self.size, target.address)
+                messages.all_to_all(view.address, view.nbytes // self.size, target.address)
                 messages.add_sent(view.nbytes // self.size * (self.size - 1))
 
         self._move(view, target, move)
@@ -216,7 +229,7 @@ class Communicator:
             op: "sum", "prod", "min", "max" or "avg".
             counts: rows of each rank's part; equal parts if not given.
         """
-        view = arrays.view_input(x)
+        view = self._input(x)
         reduction = self._reduction(op, view.dtype)
         rows = self._rows(view, "counts", counts, self._parts(view) if counts is None else ())
         if sum(rows) != view.shape[0]:
@@ -224,18 +237,18 @@ class Communicator:
         target = self._target(view, out, (rows[self.rank], *view.shape[1:]))
         arrays.check_separate(view, target)
         value_counts = _value_counts(view, rows)
-        plan = self._strategy.plan(compress, view.dtype, max(value_counts))
+        plan = self._lane.strategy.plan(compress, view.dtype, max(value_counts))
         self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan})")
 
         def move(messages: Messages) -> None:
-            if plan.compress or len(set(rows)) > 1 or not self._strategy.gathers(view.nbytes):
+            if plan.compress or len(set(rows)) > 1 or not self._lane.strategy.gathers(view.nbytes):
                 direct.reduce_scatter(messages, view.address, target.address, value_counts, reduction, plan)
                 return
-            gathered = self._pool.take(view.nbytes)
-            self._transport.all_to_all(view.address, target.nbytes, gathered.address)
+            gathered = messages.take(view.nbytes)
+            messages.all_to_all(view.address, target.nbytes, gathered.address)
             messages.add_sent(view.nbytes - target.nbytes)
             direct.reduce_gathered(messages, gathered.address, target.address, target.count, self.size, reduction)
-            self._pool.give_back(gathered)
+            messages.give_back(gathered)
 
         self._move(view, target, move, reduction)
         return arrays.result(target.owner, x) if out is None else out
@@ -250,24 +263,24 @@ class Communicator:
         Args:
             op: "sum", "prod", "min", "max" or "avg".
         """
-        view = arrays.view_input(x)
+        view = self._input(x)
         reduction = self._reduction(op, view.dtype)
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
         counts = _shard_counts(view.count, self.size)
-        plan = self._strategy.plan(compress, view.dtype, counts[0])
+        plan = self._lane.strategy.plan(compress, view.dtype, counts[0])
         self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
 
         def move(messages: Messages) -> None:
-            if plan.compress or not self._strategy.gathers(view.nbytes):
+            if plan.compress or not self._lane.strategy.gathers(view.nbytes):
                 direct.all_reduce(messages, view.address, target.address, counts, reduction, plan)
                 return
-            gathered = self._pool.take(view.nbytes * self.size)
-            self._transport.all_gather(view.address, view.nbytes, gathered.address)
+            gathered = messages.take(view.nbytes * self.size)
+            messages.all_gather(view.address, view.nbytes, gathered.address)
             messages.add_sent(view.nbytes * (self.size - 1))
             direct.reduce_gathered(messages, gathered.address, target.address, view.count, self.size, reduction)
-            self._pool.give_back(gathered)
+            messages.give_back(gathered)
 
         self._move(view, target, move, reduction)
         return arrays.result(target.owner, x) if out is None else out
@@ -275,21 +288,21 @@ class Communicator:
     @_collective
     def broadcast(self, x: Any, *, root: int = 0, out: Any = None, compress: str = "auto") -> Any:
         """Return the root's x on every rank; the other ranks' x only tells shape, dtype and framework. out may be x."""
-        view = arrays.view_input(x)
+        view = self._input(x)
         root = self._peer("root", root)
         target = self._target(view, out, view.shape)
         if target.address != view.address:
             arrays.check_separate(view, target)
-        plan = self._strategy.plan(compress, view.dtype, view.count)
+        plan = self._lane.strategy.plan(compress, view.dtype, view.count)
         self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan})")
 
         def move(messages: Messages) -> None:
             if self.rank == root:
-                direct.copy(view.address, target.address, view.nbytes)
+                messages.copy(view.address, target.address, view.nbytes)
             if plan.compress or self._too_large(view):
                 direct.broadcast(messages, target.address, view.count, root, plan)
             else:
-                self._transport.broadcast(target.address, view.nbytes, root)
+                messages.broadcast(target.address, view.nbytes, root)
                 messages.add_sent(view.nbytes * (self.size - 1) if self.rank == root else 0)
 
         self._move(view, target, move)
@@ -297,20 +310,19 @@ class Communicator:
 
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
         """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
-        view = arrays.view_input(x)
+        view = self._input(x)
         self._exchange("send", view, view, compress, to=("peer", peer))
 
     def recv(self, out: Any, peer: int, *, compress: str = "auto") -> Any:
         """Receive into out what a peer sends with ``send``, and return out."""
-        target = arrays.view_output(out)
+        target = self._on_lane(arrays.view_output(out), "out")
         self._exchange("recv", target, target, compress, origin=("peer", peer))
         return out
 
     def send_recv(self, x: Any, out: Any, dest: int, source: int, *, compress: str = "auto") -> Any:
         """Send x to dest while receiving from source into out, and return out; both peers call it too."""
-        view, target = arrays.view_input(x), arrays.view_output(out)
-        if target.dtype is not view.dtype:
-            raise ArgumentError(f"out has dtype {target.dtype.name}; expected {view.dtype.name}, the dtype of x")
+        view, target = self._input(x), arrays.view_output(out)
+        arrays.check_output(target, view.place, view.dtype, target.shape)
         arrays.check_separate(view, target)
         self._exchange("send_recv", view, target, compress, to=("dest", dest), origin=("source", source))
         return out
@@ -332,7 +344,8 @@ class Communicator:
         """Free the communicator; all ranks must call it, and nothing after it."""
         if self._unusable != "it is closed":
             self._unusable = self._unusable or "it is closed"
-            self._pool.clear()
+            for lane in self._lanes.values():
+                lane.close()
             self._transport.close()
 
     def __repr__(self) -> str:
@@ -391,17 +404,20 @@ class Communicator:
     ) -> None:
         """Run what moves the data of a call, and record it."""
         begin = time.perf_counter()
-        messages = Messages(self._transport, self._codec, view.dtype, self._pool)
+        messages = self._lane.messages(view, target)
         if self.size == 1 and reduction:
             direct.reduce_gathered(messages, view.address, target.address, view.count, 1, reduction)
+            messages.finish()
         elif self.size == 1:
-            direct.copy(view.address, target.address, view.nbytes)
+            messages.copy(view.address, target.address, view.nbytes)
+            messages.finish()
         else:
             self._moving = True
             try:
                 move(messages)
+                messages.finish()
             except BaseException:
-                never_free((view.owner, target.owner, self._pool))
+                never_free((view.owner, target.owner, messages))
                 raise
             self._moving = False
         seconds = time.perf_counter() - begin
@@ -425,7 +441,8 @@ class Communicator:
         def parcel(argument: str, peer: Any, view: ArrayView) -> Parcel:
             if self._peer(argument, peer) == self.rank:
                 raise ArgumentError(f"{argument} is {peer}, this rank itself; expected another rank")
-            return Parcel(int(peer), view.address, view.count, self._strategy.plan(compress, view.dtype, view.count))
+            plan = self._lane.strategy.plan(compress, view.dtype, view.count)
+            return Parcel(int(peer), view.address, view.count, plan)
 
         outgoing = parcel(*to, view) if to else None
         incoming = parcel(*origin, target) if origin else None
@@ -435,12 +452,25 @@ class Communicator:
             self._end(f"{op} failed with {type(error).__name__}: {error}")
             raise
 
+    def _input(self, x: Any) -> ArrayView:
+        """Describe x, whose place tells how this call moves it."""
+        return self._on_lane(arrays.view_input(x), "x")
+
+    def _on_lane(self, view: ArrayView, argument: str) -> ArrayView:
+        if view.place not in self._lanes:
+            raise UnsupportedArrayError(
+                f"{argument} is on {view.place}; this communicator moves arrays on {' and '.join(self._lanes)}; "
+                "zipccl.init(device=...) chooses the device"
+            )
+        self._lane = self._lanes[view.place]
+        return view
+
     def _target(self, view: ArrayView, out: Any, shape: tuple[int, ...]) -> ArrayView:
         """Return where the result of a call on view goes: out, or a new array."""
         if out is None:
             return arrays.view_output(arrays.new(view, shape, view.dtype))
         target = arrays.view_output(out)
-        arrays.check_output(target, view.dtype, shape)
+        arrays.check_output(target, view.place, view.dtype, shape)
         return target
 
     def _reduction(self, op: str, dtype: DType) -> Reduction:
@@ -498,7 +528,8 @@ class Communicator:
 
 
 def _what(view: ArrayView) -> str:
-    return f"dtype={view.dtype.name}, row={view.shape[1:]}"
+    where = "" if view.place == "cpu" else f", on {view.place.partition(':')[0]}"
+    return f"dtype={view.dtype.name}, row={view.shape[1:]}{where}"
 
 
 def _value_counts(view: ArrayView, rows: Sequence[int]) -> list[int]:

@@ -1,11 +1,17 @@
-"""Every ZIPCCL_ environment variable, read once when a communicator is made.
+"""Every ZIPCCL_ environment variable. A communicator reads them when it is made, the other functions at each call.
 
 ZIPCCL_FORCE_ISA          instruction set of the native codec: avx512, avx2, portable (default: the best supported)
+ZIPCCL_NUM_THREADS        threads of a process that share the coding of a large array (default: the cores that it may
+                          run on, divided by its node's ranks)
 ZIPCCL_TIMEOUT            seconds without any progress after which a call gives up (default 600)
 ZIPCCL_CHECK              when ranks compare their arguments: 0 never, 1 on the first call of each kind, 2 on every
                           call (default 1)
 ZIPCCL_CHUNK_NBYTES       bytes of a pipelined message's chunk before compression (default: chosen by size)
 ZIPCCL_MAX_MESSAGE_NBYTES bytes that one uncompressed MPI call may carry; more goes in chunks (default 1 GiB)
+ZIPCCL_SHARE_GPU          1 if ranks on a node may have the same GPU (default 0)
+ZIPCCL_CUDA_AWARE_MPI     1 to give GPU addresses to MPI where NCCL is missing, which MPI must have been built for
+                          (default 0: through host memory)
+ZIPCCL_CACHE_DIR          where compiled kernels are kept (default: zipccl in XDG_CACHE_HOME, or in ~/.cache)
 """
 
 from __future__ import annotations
@@ -13,11 +19,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from zipccl.errors import ArgumentError
 
 T = TypeVar("T")
+
+_SWITCH = {"0": False, "1": True}
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,8 @@ class Config:
     check: int
     chunk_nbytes: int | None
     max_message_nbytes: int
+    share_gpu: bool = False
+    cuda_aware_mpi: bool = False
 
     @classmethod
     def from_environment(cls, timeout: float | None = None) -> Config:
@@ -41,12 +52,49 @@ class Config:
             check=_variable("ZIPCCL_CHECK", {"0": 0, "1": 1, "2": 2}.__getitem__, 1, "0, 1 or 2"),
             chunk_nbytes=_positive("ZIPCCL_CHUNK_NBYTES", int, None, "a number of bytes, more than 0"),
             max_message_nbytes=_positive("ZIPCCL_MAX_MESSAGE_NBYTES", int, 1 << 30, "a number of bytes, more than 0"),
+            share_gpu=_variable("ZIPCCL_SHARE_GPU", _SWITCH.__getitem__, False, "0 or 1"),
+            cuda_aware_mpi=_variable("ZIPCCL_CUDA_AWARE_MPI", _SWITCH.__getitem__, False, "0 or 1"),
         )
 
 
 def forced_isa() -> str | None:
     """Return the instruction set that the environment asks for."""
     return os.environ.get("ZIPCCL_FORCE_ISA") or None
+
+
+def cache_directory() -> Path | None:
+    """Return the folder for what one process makes and others can use, or None if the user has no home for one.
+
+    It need not exist or be writable.
+    """
+    if chosen := os.environ.get("ZIPCCL_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zipccl"
+    except RuntimeError:
+        return None
+
+
+_LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
+"""Where MPICH, Open MPI, torchrun and Slurm tell a process how many of the job's run on its node."""
+
+
+def codec_threads(local_size: int | None = None) -> int:
+    """Return how many threads this process's codec may use.
+
+    Args:
+        local_size: processes of the job on this node; by default what the launcher told, or one.
+
+    Raises:
+        ArgumentError: ZIPCCL_NUM_THREADS is no number, or less than 1.
+    """
+    threads = _positive("ZIPCCL_NUM_THREADS", int, None, "a number of threads, 1 or more")
+    if threads is not None:
+        return threads
+    if local_size is None:
+        told = (os.environ.get(name, "") for name in _LOCAL_SIZE_VARIABLES)
+        local_size = next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)
+    return max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
 def _variable(name: str, parse: Callable[[str], T], default: T, expected: str) -> T:

@@ -31,5 +31,9 @@ class TransportError(ZipcclError):
     """The layer that moves bytes between ranks is missing or failed."""
 
 
+class DeviceError(ZipcclError):
+    """What an accelerator needs is missing or failed: its driver, its compiler or the device itself."""
+
+
 class PeerFailedError(TransportError):
     """Another rank raised an error in the same call."""

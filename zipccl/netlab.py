@@ -34,14 +34,15 @@ _USER_NAMESPACE_SWITCHES = {
 }
 """Files under /proc/sys, and the value with which each forbids what _NAMESPACES_OF_A_USER asks for."""
 
-# Arguments: IP TC HOSTS RATE BURST COMMAND... A private /run holds the hosts' names and the agent; a private /dev/shm
-# takes what MPI leaves there when it is killed. Each host has a name of its own, for programs that tell nodes by it.
-# Unless told not to, UCX sees through the namespaces and uses shared memory between the hosts. The shell stays the
-# first process, for mpiexec expects no orphans of others.
+# Arguments: IP TC HOSTS RATE BURST THREADS COMMAND... A private /run holds the hosts' names and the agent; a private
+# /dev/shm takes what MPI leaves there when it is killed. Each host has a name of its own, for programs that tell nodes
+# by it. Unless told not to, UCX sees through the namespaces and uses shared memory between the hosts, and each rank
+# would take the machine's cores for its own host's. The shell stays the first process, for mpiexec expects no orphans
+# of others.
 _LAB_SCRIPT = r"""
 set -e
-ip=$1 tc=$2 hosts=$3 rate=$4 burst=$5
-shift 5
+ip=$1 tc=$2 hosts=$3 rate=$4 burst=$5 threads=$6
+shift 6
 shape() { device=$1; shift; "$tc" "$@" qdisc add dev "$device" root tbf rate "$rate" burst "$burst" latency 100ms; }
 
 mount -t tmpfs tmpfs /run
@@ -70,7 +71,8 @@ for i in $(seq "$hosts"); do
     shape "port$i"
     shape eth0 -n "host$i"
 done
-UCX_TLS=tcp,self "$@" || exit $?
+export UCX_TLS=tcp,self ZIPCCL_NUM_THREADS="${ZIPCCL_NUM_THREADS:-$threads}"
+"$@" || exit $?
 """
 
 
@@ -108,7 +110,7 @@ class Link:
 def unavailable() -> str | None:
     """Say why no lab can be made here and what would change that; None where one can be made."""
     try:
-        probe = subprocess.run(_lab(["true"], hosts=1, link=Link(1e9)), capture_output=True, text=True)
+        probe = subprocess.run(_lab(["true"], hosts=1, link=Link(1e9), ranks=1), capture_output=True, text=True)
     except TransportError as error:
         return str(error)
     if probe.returncode != 0:
@@ -141,16 +143,17 @@ def command(mpiexec: str, program: Sequence[str], *, ranks: int, hosts: int, lin
     each, left_over = divmod(ranks, hosts)
     places = ",".join(f"10.99.0.{host + 1}:{each + (host < left_over)}" for host in range(hosts))
     through_agent = ["-launcher", "ssh", "-launcher-exec", "/run/agent", "-iface", "netlab", "-hosts", places]
-    return _lab([mpiexec, *through_agent, "-n", str(ranks), *program], hosts, link)
+    return _lab([mpiexec, *through_agent, "-n", str(ranks), *program], hosts, link, ranks)
 
 
-def _lab(inner: Sequence[str], hosts: int, link: Link) -> list[str]:
+def _lab(inner: Sequence[str], hosts: int, link: Link, ranks: int) -> list[str]:
     """Build the command that makes a lab and runs the inner command in it, beside the hosts."""
     if sys.platform != "linux":
         raise TransportError(f"an emulated network needs Linux's namespaces, found {sys.platform}; use a Linux machine")
     ip, tc, unshare, _ = (_tool(name) for name in _DEBIAN_PACKAGES)
-    shape = [f"{link.rate_bits_per_s:.0f}bit", str(link.burst_nbytes)]
-    return [unshare, *_namespaces(unshare), "sh", "-c", _LAB_SCRIPT, "netlab", ip, tc, str(hosts), *shape, *inner]
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    numbers = [str(hosts), f"{link.rate_bits_per_s:.0f}bit", str(link.burst_nbytes), str(threads)]
+    return [unshare, *_namespaces(unshare), "sh", "-c", _LAB_SCRIPT, "netlab", ip, tc, *numbers, *inner]
 
 
 def _tool(name: str) -> str:

@@ -9,9 +9,11 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from zipccl.arrays import check_output, check_separate, new, result, view_input, view_output
+from zipccl import config, devices
+from zipccl.arrays import ArrayView, check_output, check_separate, join_streams, new, result, view_input, view_output
 from zipccl.codec import default_codec, wire
 from zipccl.codec.base import Codec
+from zipccl.codec.cuda import DecodePart, EncodePart
 from zipccl.errors import ArgumentError, CorruptPayloadError
 
 _UINT8 = wire.dtype_named("uint8")
@@ -33,7 +35,8 @@ def encode(x: Any, *, out: Any = None) -> Any:
     """Compress an array without loss.
 
     Args:
-        x: an array in CPU memory of NumPy, PyTorch or JAX, or any with ``__dlpack__`` or ``__array_interface__``.
+        x: an array of NumPy, CuPy, PyTorch or JAX, or any with ``__dlpack__``, ``__array_interface__`` or
+            ``__cuda_array_interface__``.
         out: a 1-D uint8 array of at least ``encoded_nbytes_bound`` bytes to write to; a new one if not given.
 
     Returns:
@@ -55,8 +58,14 @@ def encode(x: Any, *, out: Any = None) -> Any:
                 f"out is a {target.dtype.name} array of shape {target.shape}; "
                 f"expected a 1-D uint8 array of at least {bound} bytes"
             )
+        if target.place != view.place:
+            raise ArgumentError(f"out is on {target.place}; expected {view.place}")
         check_separate(view, target)
-    nbytes = encode_to(default_codec(), view.dtype, view.shape, view.address, target.address)
+    if view.place == "cpu":
+        codec = default_codec(config.codec_threads())
+        nbytes = encode_to(codec, view.dtype, view.shape, view.address, target.address)
+    else:
+        nbytes = _encode_on_device(view, target)
     return result(target.owner[:nbytes], x)
 
 
@@ -83,7 +92,7 @@ def decode(payload: Any, *, out: Any = None) -> Any:
     view = view_input(source)
     if view.dtype is not _UINT8:
         raise ArgumentError(f"payload has dtype {view.dtype.name}; expected uint8")
-    header = wire.Header.unpack(bytes_at(view.address, view.nbytes))
+    header = wire.Header.unpack(_start_of(view))
     check_body_nbytes(header, view.nbytes)
     if out is None:
         try:
@@ -92,9 +101,12 @@ def decode(payload: Any, *, out: Any = None) -> Any:
             raise CorruptPayloadError(str(error)) from None
     else:
         target = view_output(out)
-        check_output(target, header.dtype, header.shape)
+        check_output(target, view.place, header.dtype, header.shape)
         check_separate(view, target)
-    decode_from(default_codec(), header, view.address, view.nbytes, target.address)
+    if view.place == "cpu":
+        decode_from(default_codec(config.codec_threads()), header, view.address, view.nbytes, target.address)
+    else:
+        _decode_on_device(header, view, target)
     return result(target.owner, source) if out is None else out
 
 
@@ -115,6 +127,46 @@ def decode_from(codec: Codec, header: wire.Header, payload: int, nbytes: int, ta
         ctypes.memmove(target, body, header.raw_nbytes)
     else:
         codec.decode_body(header.dtype, body, nbytes - header.nbytes, target, header.count)
+
+
+def _encode_on_device(view: ArrayView, target: ArrayView) -> int:
+    """Write the payload of an array on a device and return its size."""
+    device, codec = devices.opened(view.place)
+    stream = join_streams(device, view, target)
+    header_nbytes = wire.header_nbytes(len(view.shape))
+    part = EncodePart(view.address, view.count, target.address + header_nbytes)
+    (nbytes,) = codec.encode_parts(view.dtype, [part], stream).get()
+    layout = wire.LAYOUT_RAW if nbytes == view.nbytes else wire.LAYOUT_BLOCKS
+    header = np.frombuffer(wire.Header(view.dtype, view.shape, layout).pack(), np.uint8)
+    device.copy(target.address, header.ctypes.data, header_nbytes, stream)
+    device.synchronize(stream)
+    return header_nbytes + nbytes
+
+
+def _decode_on_device(header: wire.Header, view: ArrayView, target: ArrayView) -> None:
+    """Decode a payload on a device."""
+    device, codec = devices.opened(view.place)
+    stream = join_streams(device, view, target)
+    body = view.address + header.nbytes
+    if header.layout == wire.LAYOUT_BLOCKS:
+        part = DecodePart(body, view.nbytes - header.nbytes, target.address, header.count)
+        codec.decode_parts(header.dtype, [part], stream).check()
+    elif header.raw_nbytes:
+        device.copy(target.address, body, header.raw_nbytes, stream)
+        device.synchronize(stream)
+
+
+def _start_of(view: ArrayView) -> memoryview:
+    """Return a payload's bytes, or if it is on a device as many as a header may have."""
+    if view.place == "cpu":
+        return bytes_at(view.address, view.nbytes)
+    device = devices.opened(view.place).device
+    start = np.empty(min(view.nbytes, wire.MAX_HEADER_NBYTES), np.uint8)
+    stream = join_streams(device, view, view)
+    if start.size:
+        device.copy(start.ctypes.data, view.address, start.size, stream)
+        device.synchronize(stream)
+    return start.data
 
 
 def check_body_nbytes(header: wire.Header, nbytes: int) -> None:

@@ -40,10 +40,17 @@ class Plan:
 class Strategy:
     """Decides the same on all ranks: only from what they have in common."""
 
-    def __init__(self, nodes: Sequence[int], config: Config) -> None:
+    def __init__(self, nodes: Sequence[int], config: Config, *, in_pieces: bool = True) -> None:
+        """Make a strategy.
+
+        Args:
+            in_pieces: cut arrays for the caches, and to overlap coding with the wire; a device takes whole ones, since
+                its kernels start late and ranks exchange sizes for each piece.
+        """
         self._size = len(nodes)
         self._across_nodes = len(set(nodes)) > 1
         self._config = config
+        self._in_pieces = in_pieces
 
     def plan(self, compress: str, dtype: DType, count: int) -> Plan:
         """Decide on a call that moves count values, or at most so many, between each two ranks.
@@ -59,8 +66,11 @@ class Strategy:
             compressed = dtype.is_float and compress == "always"
         else:
             raise ArgumentError(f'compress is {compress!r}; expected "auto", "always" or "never"')
-        chunk_nbytes = self._config.chunk_nbytes or min(max(nbytes // _CHUNKS, _MIN_CHUNK_NBYTES), _MAX_CHUNK_NBYTES)
-        blocks = chunk_nbytes // dtype.block_nbytes
+        if self._in_pieces:
+            piece_nbytes = min(max(nbytes // _CHUNKS, _MIN_CHUNK_NBYTES), _MAX_CHUNK_NBYTES)
+        else:
+            piece_nbytes = nbytes + dtype.block_nbytes
+        blocks = (self._config.chunk_nbytes or piece_nbytes) // dtype.block_nbytes
         return Plan(compressed, max(blocks, 1) * BLOCK_COUNT)
 
     def gathers(self, nbytes: int) -> bool:

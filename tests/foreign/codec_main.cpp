@@ -53,20 +53,20 @@ bool serve(const Implementation& codec, const Request& request) {
     uint64_t result = 0;
     uint64_t written = request.target_nbytes;
     switch (request.function) {
-        case 'e': result = written = codec.encode_body(dtype, source.data(), count, target.data()); break;
+        case 'e': result = written = codec.encode_body(dtype, source.data(), count, target.data(), 1); break;
         case 'd':
-            result = codec.decode_body(dtype, source.data(), request.source_nbytes, target.data(), count);
+            result = codec.decode_body(dtype, source.data(), request.source_nbytes, target.data(), count, 1);
             if (result != zipccl::OK) written = 0;
             break;
         case 'r':
             result = codec.decode_reduce(dtype, int(request.op), source.data(), request.source_nbytes, target.data(),
-                                         count);
+                                         count, 1);
             break;
         case 'w': codec.widen(dtype, source.data(), target.data(), count); break;
         case 'a': codec.accumulate(dtype, int(request.op), source.data(), target.data(), count); break;
         case 'k': {  // writes the values, and the body behind them
             uint8_t* const body = target.data() + request.values_nbytes;
-            result = codec.pack_encode(dtype, source.data(), count, request.divisor, target.data(), body);
+            result = codec.pack_encode(dtype, source.data(), count, request.divisor, target.data(), body, 1);
             written = request.values_nbytes + result;
             break;
         }

@@ -39,7 +39,8 @@ void check_decode_reduce(const Type& type, const Exact& body, size_t count, int 
     const size_t nbytes = count * accumulator_itemsize(type);
     for (const Implementation* each : fuzz::implementations()) {
         const Exact found(nbytes, op, 0x40);  // 3.0039 as float32, 32.5 as float64
-        const int found_status = each->decode_reduce(type.code, op, body.data(), body.size(), found.data(), count);
+        const int found_status = each->decode_reduce(type.code, op, body.data(), body.size(), found.data(), count,
+                                                     fuzz::threads_of(each));
         expect(found_status == status, "%s: decode_reduce has status %d, decode_body %d", each->name, found_status,
                status);
         if (status != zipccl::OK) continue;
@@ -121,7 +122,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     uint8_t filler = 0x55;
     for (const Implementation* each : fuzz::implementations()) {
         auto target = std::make_unique<Exact>(count * type.itemsize, data[3] / 64, filler++);
-        const int status = each->decode_body(type.code, body.data(), nbytes, target->data(), count);
+        const int status = each->decode_body(type.code, body.data(), nbytes, target->data(), count,
+                                              fuzz::threads_of(each));
         if (!values) {
             first_status = status;
             values = std::move(target);

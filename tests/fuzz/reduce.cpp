@@ -56,9 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const Exact packed_at_once(packed_any.size(), data[2] / 64, 0x55);
         const Exact body(fuzz::body_nbytes_bound(type, any_count), offset, 0x55);
         const Exact body_at_once(body.size(), offset, 0x55);
-        const size_t body_nbytes = each->encode_body(type.code, packed_any.data(), any_count, body.data());
+        const size_t body_nbytes = each->encode_body(type.code, packed_any.data(), any_count, body.data(),
+                                                     fuzz::threads_of(each));
         const size_t nbytes_at_once = each->pack_encode(type.code, any.data(), any_count, divisor,
-                                                        packed_at_once.data(), body_at_once.data());
+                                                        packed_at_once.data(), body_at_once.data(), fuzz::threads_of(each));
         expect(nbytes_at_once == body_nbytes, "%s: pack_encode of %zu values of %s gives %zu bytes; expected %zu",
                each->name, any_count, type.name, nbytes_at_once, body_nbytes);
         expect_equal(packed_at_once.data(), packed_any.data(), packed_any.size(), each->name, "pack_encode's values");

@@ -170,8 +170,17 @@ class SimtDevice:
     def current_stream(self) -> int:
         return 0
 
+    def check_stream(self, stream: int) -> None:
+        pass
+
+    def activate(self) -> None:
+        pass
+
     def record(self, stream: int) -> object:  # noqa: ARG002
         return None
+
+    def done(self, event: object) -> bool:  # noqa: ARG002
+        return True
 
     def wait(self, stream: int, event: object) -> None:
         pass

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cuda import on_device
 from tests.simt import codec as simt
 from tests.unit import foreign
 from zipccl.codec import base, reference, wire
@@ -20,7 +21,11 @@ from zipccl.codec.wire import DType
 Bytes = NDArray[np.uint8]
 
 REFERENCE = reference.ReferenceCodec()
-NATIVE: list[base.Codec] = [*(NativeCodec(isa) for isa in supported_isas()), *foreign.codecs(), *simt.codecs()]
+NATIVE: list[base.Codec] = [
+    *(NativeCodec(isa) for isa in supported_isas()),
+    *foreign.codecs(),
+    *(on_device.codecs() or simt.codecs()),
+]
 CODECS: list[base.Codec] = [REFERENCE, *NATIVE]
 FLOATS = [dtype for dtype in wire.DTYPES if dtype.is_float]
 WHOLES = [dtype for dtype in wire.DTYPES if not dtype.is_float]

@@ -132,7 +132,7 @@ def _terminals() -> str:
 def _run_rank(options: argparse.Namespace) -> int:
     from zipccl.cli.measure import measure  # only here, for it starts MPI
 
-    with zipccl.init() as communicator:
+    with zipccl.init(device="cpu") as communicator:
         if options.ranks not in (None, communicator.size):
             options.parser.error(f"argument --ranks: {communicator.size} ranks are there already, not {options.ranks}")
         _check_ranks(options, communicator.size)

@@ -1,4 +1,4 @@
-"""zipccl bench codec: each instruction set's encoder and decoder, memcpy, and other compressors, on one thread."""
+"""zipccl bench codec: each instruction set's encoder and decoder, memcpy, and other compressors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _COLUMNS = (
     Column("size", "(B)", 12),
     Column("count", "(elements)", 13),
     Column("type", "", 13),
-    Column("codec", "", 10),
+    Column("codec", "", 11),
     *(
         column
         for group in ("encode", "decode")
@@ -114,7 +114,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "codec",
         help="the encoder and the decoder of each instruction set, and other compressors",
-        description="Measure encoder and decoder on one thread, in turns with a memcpy of the same bytes; times are "
+        description="Measure encoder and decoder in turns with a memcpy of the same bytes; times are "
         "medians, rates are of uncompressed bytes, and the decoded bits are compared.",
         epilog="Columns: /memcpy is the codec's rate per memcpy's; ratio is size per payload, without zipccl's header. "
         "Exit status: 1 if a value is wrong.",
@@ -125,6 +125,10 @@ def add_parser(subparsers: Subparsers) -> None:
         "--isa", default="all", metavar="NAME",
         help=f"{', '.join(_native_isas())}{', ' * bool(_native_isas())}reference, or all; all has the reference only "
         "for sizes up to 64K (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threads", type=_thread_counts, default=[1], metavar="N[,N...]",
+        help="threads of the native codecs, each number in its turn (default: 1; peers and memcpy have one)",
     )  # fmt: skip
     parser.add_argument(
         "--peers", action="store_true",
@@ -141,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, print and return the exit status."""
     sizes = common.sizes(options)
     try:
-        codecs = _codecs(options.isa)
+        codecs = _codecs(options.isa, options.threads)
         tile = data.load(options.data, options.datatype, max(sizes) // options.datatype.itemsize)
         common.check_output_file(options)
         if options.plot is not None:
@@ -154,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
         peers.keep_memory()
     facts = {
         "zipccl": zipccl.__version__,
-        "bench": "codec, one thread",
+        "bench": f"codec, threads: {', '.join(map(str, options.threads))}",
         "sizes": common.describe(options),
         "caches": _caches(),
         "data": tile.description,
@@ -191,19 +195,29 @@ def _native_isas() -> tuple[str, ...]:
     return supported_isas()
 
 
-def _codecs(isa: str) -> list[Codec]:
+def _thread_counts(text: str) -> list[int]:
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"expected numbers of threads, 1 or more, with commas; found {text!r}")
+    return counts
+
+
+def _codecs(isa: str, threads: Sequence[int]) -> list[Codec]:
     names = (*_native_isas(), ReferenceCodec.name)
     if isa not in (*names, "all"):
         raise ArgumentError(f"argument --isa: expected one of {', '.join(names)} or all, found {isa!r}")
-    return [_codec(name) for name in names if isa in (name, "all")]
+    return [codec for name in names if isa in (name, "all") for codec in _codecs_named(name, threads)]
 
 
-def _codec(name: str) -> Codec:
+def _codecs_named(name: str, threads: Sequence[int]) -> list[Codec]:
     if name == ReferenceCodec.name:
-        return ReferenceCodec()
+        return [ReferenceCodec()]
     from zipccl.codec.native import NativeCodec
 
-    return NativeCodec(name)
+    return [NativeCodec(name, count) for count in threads]
 
 
 def _is_too_slow(codec: Codec, codecs: Sequence[Codec], nbytes: int) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import zipccl
 from zipccl import netlab
+from zipccl.config import codec_threads
 from zipccl.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _codec() -> str:
     try:
         from zipccl.codec.native import NativeCodec, supported_isas
 
-        return f"{NativeCodec().name} (this machine can run {', '.join(supported_isas())})"
+        return f"{NativeCodec(threads=codec_threads()).name} (this machine can run {', '.join(supported_isas())})"
     except ImportError as error:
         return f"reference: the native extension is missing ({error}); install a C++ compiler and reinstall zipccl"
     except ArgumentError as error:

@@ -26,6 +26,7 @@ from zipccl.cli.collectives import COLLECTIVES, Collective
 from zipccl.cli.report import Place, Row, Side
 from zipccl.codec import default_codec
 from zipccl.codec.wire import DType
+from zipccl.config import codec_threads
 
 Array = NDArray[Any]
 Way = tuple[Callable[[], None], Callable[[], None]]
@@ -175,7 +176,7 @@ def _facts(collective: Collective, options: argparse.Namespace) -> dict[str, str
     nodes = len(set(collective.mpi.allgather(collective.communicator.node)))
     library = " ".join(MPI.Get_library_version().splitlines()[0].replace("\0", "").split())
     return {
-        "zipccl": f"{zipccl.__version__}, codec {default_codec().name}",
+        "zipccl": f"{zipccl.__version__}, codec {default_codec(codec_threads()).name}",
         "MPI": library,
         "bench": f"{options.collective}, {collective.ranks} ranks, {nodes} {'node' if nodes == 1 else 'nodes'}",
         "sizes": common.describe(options),

@@ -10,7 +10,7 @@ from zipccl.codec.reference import ReferenceCodec
 
 
 @cache
-def default_codec() -> Codec:
+def default_codec(threads: int) -> Codec:
     """Return this process's codec: the native one, or the reference where the native one was not built."""
     try:
         from zipccl.codec.native import NativeCodec
@@ -22,4 +22,4 @@ def default_codec() -> Codec:
             stacklevel=2,
         )
         return ReferenceCodec()
-    return NativeCodec()
+    return NativeCodec(threads=threads)

@@ -20,32 +20,35 @@ class NativeCodec:
 
     Args:
         isa: one of ``supported_isas()``; by default what the environment variable ZIPCCL_FORCE_ISA says, or the best.
+        threads: how many threads share the coding of a large array; the bytes do not depend on it. A process keeps
+            its threads, and those of a fork are its own. Of calls at the same time only one has them.
 
     Raises:
         ArgumentError: there is no such implementation, or this machine cannot run it.
     """
 
-    def __init__(self, isa: str | None = None) -> None:
+    def __init__(self, isa: str | None = None, threads: int = 1) -> None:
         chosen = isa or config.forced_isa() or supported_isas()[0]
         if chosen not in _IMPLEMENTATIONS:
             raise ArgumentError(f"isa {chosen!r} is not supported on this machine; supported are {supported_isas()}")
-        self.name = chosen
+        self.name = chosen if threads == 1 else f"{chosen} x{threads}"
+        self._threads = threads
         self._number = _IMPLEMENTATIONS[chosen]
 
     def encode_body(self, dtype: DType, source: int, count: int, body: int) -> int:
-        return _native.encode_body(self._number, dtype.code, source, count, body)
+        return _native.encode_body(self._number, dtype.code, source, count, body, self._threads)
 
     def decode_body(self, dtype: DType, body: int, nbytes: int, target: int, count: int) -> None:
-        found = _native.decode_body(self._number, dtype.code, body, nbytes, target, count)
+        found = _native.decode_body(self._number, dtype.code, body, nbytes, target, count, self._threads)
         status.check(found, dtype, nbytes, count)
 
     def decode_reduce(self, dtype: DType, op: int, body: int, nbytes: int, accumulator: int, count: int) -> None:
-        found = _native.decode_reduce(self._number, dtype.code, op, body, nbytes, accumulator, count)
+        found = _native.decode_reduce(self._number, dtype.code, op, body, nbytes, accumulator, count, self._threads)
         status.check(found, dtype, nbytes, count)
 
     def pack_encode(self, dtype: DType, accumulator: int, count: int, divisor: int, target: int, body: int) -> int:
         base.check_divisor(divisor)
-        return _native.pack_encode(self._number, dtype.code, accumulator, count, divisor, target, body)
+        return _native.pack_encode(self._number, dtype.code, accumulator, count, divisor, target, body, self._threads)
 
     def widen(self, dtype: DType, source: int, accumulator: int, count: int) -> None:
         _native.widen(self._number, dtype.code, source, accumulator, count)

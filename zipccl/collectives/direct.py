@@ -8,20 +8,17 @@ All functions work on addresses; counts are of values, and a plan is the same on
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
-from zipccl.codec import wire
 from zipccl.codec.base import SET, accumulator_itemsize
-from zipccl.collectives.messages import Messages, Piece, Values, in_turns
-from zipccl.errors import MismatchError
+from zipccl.collectives.messages import Messages, Parcel
 from zipccl.strategy import Plan
-from zipccl.transport.base import Receive, Send
+from zipccl.transport.base import Piece, Receive, Send, Step, Values
 
-_SCATTER, _GATHER, _POINT_TO_POINT = range(3)
+_SCATTER, _GATHER = range(2)
 """Tags: messages of one tag between two ranks stay in order."""
 
 _LAG = 2
@@ -40,30 +37,25 @@ class Reduction:
         return SET if rank == 0 else self.op
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """What goes to or comes from one peer."""
-
-    peer: int
-    address: int
-    count: int
-    plan: Plan
-
-
 def all_gather(messages: Messages, source: int, target: int, counts: Sequence[int], plan: Plan) -> None:
     """Gather counts[r] values from each rank r at target, in rank order; source may be their place there."""
     rank, peers = messages.transport.rank, _others(messages)
     starts = _starts(messages, target, counts)
 
     own = messages.pieces(source, counts[rank], plan)
-    parts = [(peer, messages.pieces(starts[peer], counts[peer], plan)) for peer in peers]
+    parts = {peer: messages.pieces(starts[peer], counts[peer], plan) for peer in peers}
 
     def keep(piece: Piece) -> None:
-        copy(piece.address, starts[rank] + piece.address - source, piece.count * messages.dtype.itemsize)
+        messages.copy(piece.address, starts[rank] + piece.address - source, piece.count * messages.dtype.itemsize)
 
-    messages.transport.exchange(
-        (messages.send(peers, piece, _GATHER) for piece in own),
-        (messages.receive(peer, piece, _GATHER) for peer, piece in in_turns(parts)),
+    messages.exchange(
+        (
+            Step(
+                [Send(peers, piece, _GATHER) for piece in _at(own, index)],
+                [Receive(peer, piece, _GATHER) for peer in peers for piece in _at(parts[peer], index)],
+            )
+            for index in range(_most([own, *parts.values()]))
+        ),
         (partial(keep, piece) for piece in own),
     )
 
@@ -87,17 +79,24 @@ def all_to_all(
     # Each rank starts with its neighbour, so that not all send to rank 0 at once.
     after = [(rank + distance) % size for distance in range(1, size)]
 
-    def parts(starts: Sequence[int], counts: Sequence[int], peers: Sequence[int]) -> Iterator[tuple[int, Piece]]:
-        return in_turns([(peer, messages.pieces(starts[peer], counts[peer], plan_for(counts[peer]))) for peer in peers])
+    def cut(starts: Sequence[int], counts: Sequence[int]) -> list[list[Piece]]:
+        return [messages.pieces(start, count, plan_for(count)) for start, count in zip(starts, counts, strict=True)]
+
+    outgoing, incoming = cut(sources, send_counts), cut(targets, receive_counts)
 
     def keep(piece: Piece) -> None:
         target = targets[rank] + piece.address - sources[rank]
-        copy(piece.address, target, piece.count * messages.dtype.itemsize)
+        messages.copy(piece.address, target, piece.count * messages.dtype.itemsize)
 
-    messages.transport.exchange(
-        (messages.send((peer,), piece, _SCATTER) for peer, piece in parts(sources, send_counts, after)),
-        (messages.receive(peer, piece, _SCATTER) for peer, piece in parts(targets, receive_counts, after[::-1])),
-        (partial(keep, piece) for _, piece in parts(sources, send_counts, [rank])),
+    messages.exchange(
+        (
+            Step(
+                [Send((peer,), piece, _SCATTER) for peer in after for piece in _at(outgoing[peer], index)],
+                [Receive(peer, piece, _SCATTER) for peer in after[::-1] for piece in _at(incoming[peer], index)],
+            )
+            for index in range(_most([*outgoing, *incoming]))
+        ),
+        (partial(keep, piece) for piece in outgoing[rank]),
     )
 
 
@@ -106,9 +105,9 @@ def broadcast(messages: Messages, address: int, count: int, root: int, plan: Pla
     pieces = messages.pieces(address, count, plan)
     if messages.transport.rank == root:
         peers = _others(messages)
-        messages.transport.exchange((messages.send(peers, piece, _GATHER) for piece in pieces), ())
+        messages.exchange(Step([Send(peers, piece, _GATHER)], []) for piece in pieces)
     else:
-        messages.transport.exchange((), (messages.receive(root, piece, _GATHER) for piece in pieces))
+        messages.exchange(Step([], [Receive(root, piece, _GATHER)]) for piece in pieces)
 
 
 def reduce_scatter(
@@ -116,11 +115,7 @@ def reduce_scatter(
 ) -> None:
     """Reduce over ranks the p-th part at source, counts[p] values, and leave it at rank p's target."""
     shards = _Shards(messages, source, counts, target, reduction, plan)
-    steps = range(shards.steps)
-    messages.transport.exchange(
-        (send for step in steps for send in shards.sends(step)),
-        (receive for step in steps for receive in shards.receives(step)),
-    )
+    messages.exchange(Step(shards.sends(index), shards.receives(index)) for index in range(shards.pieces))
     shards.close()
 
 
@@ -137,20 +132,16 @@ def all_reduce(
     shards = _Shards(messages, source, counts, starts[rank], reduction, plan)
     reduced = [messages.pieces(start, count, plan) for start, count in zip(starts, counts, strict=True)]
 
-    def sends() -> Iterator[Send]:
-        for step in range(shards.steps + _LAG):
-            yield from shards.sends(step)
-            for index, piece in _at(reduced[rank], step - _LAG):
-                yield messages.send(peers, piece, _GATHER, partial(shards.has_reduced, index))
+    def steps() -> Iterator[Step]:
+        for index in range(shards.pieces + _LAG):
+            before = index - _LAG
+            sends = [
+                Send(peers, piece, _GATHER, partial(shards.has_reduced, before)) for piece in _at(reduced[rank], before)
+            ]
+            receives = [Receive(peer, piece, _GATHER) for peer in peers for piece in _at(reduced[peer], before)]
+            yield Step(shards.sends(index) + sends, shards.receives(index) + receives)
 
-    def receives() -> Iterator[Receive]:
-        for step in range(shards.steps + _LAG):
-            yield from shards.receives(step)
-            for peer in peers:
-                for _, piece in _at(reduced[peer], step - _LAG):
-                    yield messages.receive(peer, piece, _GATHER)
-
-    messages.transport.exchange(sends(), receives())
+    messages.exchange(steps())
     shards.close()
 
 
@@ -158,69 +149,39 @@ def reduce_gathered(
     messages: Messages, gathered: int, target: int, count: int, ranks: int, reduction: Reduction
 ) -> None:
     """Reduce count values of each of ranks ranks, which stand at gathered in rank order, to target."""
-    accumulator = messages.pool.take(count * accumulator_itemsize(messages.dtype))
+    accumulator = messages.take(count * accumulator_itemsize(messages.dtype))
     for rank, start in enumerate(_starts(messages, gathered, [count] * ranks)):
         messages.combine(reduction.op_of(rank), Values(start, count), accumulator.address)
-    messages.codec.pack(messages.dtype, accumulator.address, target, count, reduction.divisor)
-    messages.pool.give_back(accumulator)
+    messages.pack(accumulator.address, target, count, reduction.divisor)
+    messages.give_back(accumulator)
 
 
 def send_receive(messages: Messages, outgoing: Parcel | None, incoming: Parcel | None) -> None:
-    """Send to one peer and receive from one that calls this too: an envelope each, then the pieces.
-
-    The envelope is the header of a payload of all values.
+    """Send to one peer and receive from one that calls this too.
 
     Raises:
         MismatchError: the peer sends another count or dtype, or compresses where this rank does not.
     """
-    messages.transport.exchange(
-        _parcel_sends(messages, outgoing) if outgoing else (),
-        _parcel_receives(messages, incoming) if incoming else (),
+    messages.introduce(outgoing, incoming)
+
+    def cut(parcel: Parcel | None) -> list[Piece]:
+        return messages.pieces(parcel.address, parcel.count, parcel.plan) if parcel else []
+
+    sent, received = cut(outgoing), cut(incoming)
+    messages.exchange(
+        Step(
+            [Send((outgoing.peer,), piece) for piece in _at(sent, index) if outgoing],
+            [Receive(incoming.peer, piece) for piece in _at(received, index) if incoming],
+        )
+        for index in range(_most([sent, received]))
     )
-
-
-def _parcel_sends(messages: Messages, parcel: Parcel) -> Iterator[Send]:
-    envelope = wire.Header(messages.dtype, (parcel.count,), int(parcel.plan.compress)).pack()
-
-    def prepare(buffer: int) -> tuple[int, int]:
-        ctypes.memmove(buffer, envelope, len(envelope))
-        messages.add_sent(0, len(envelope))
-        return buffer, len(envelope)
-
-    yield Send((parcel.peer,), len(envelope), prepare, tag=_POINT_TO_POINT)
-    for piece in messages.pieces(parcel.address, parcel.count, parcel.plan):
-        yield messages.send((parcel.peer,), piece, _POINT_TO_POINT)
-
-
-def _parcel_receives(messages: Messages, parcel: Parcel) -> Iterator[Receive]:
-    expected = wire.Header(messages.dtype, (parcel.count,), int(parcel.plan.compress))
-
-    def check(buffer: int, nbytes: int) -> None:
-        found = ctypes.string_at(buffer, nbytes)
-        if found != expected.pack():
-            sent = wire.Header.unpack(memoryview(found))
-            raise MismatchError(
-                f"rank {parcel.peer} sends {sent.count} values of {sent.dtype.name}, compressed: {bool(sent.layout)}; "
-                f"rank {messages.transport.rank} expects {parcel.count} of {messages.dtype.name}, "
-                f"compressed: {parcel.plan.compress}"
-            )
-
-    yield Receive(parcel.peer, expected.nbytes, check, None, _POINT_TO_POINT)
-    for piece in messages.pieces(parcel.address, parcel.count, parcel.plan):
-        yield messages.receive(parcel.peer, piece, _POINT_TO_POINT)
-
-
-def copy(source: int, target: int, nbytes: int) -> None:
-    """Copy bytes unless they are already there."""
-    if source != target:
-        ctypes.memmove(target, source, nbytes)
 
 
 class _Shards:
     """The first half of a reduction: rank p gets all ranks' values of shard p and combines them in rank order.
 
     Attributes:
-        steps: the greatest number of pieces in a shard.
+        pieces: the greatest number of pieces in a shard.
     """
 
     def __init__(
@@ -231,32 +192,32 @@ class _Shards:
         self._target = target
         self._reduction = reduction
         largest_piece = min(plan.chunk_count, max(counts))
-        self._accumulator = messages.pool.take(largest_piece * accumulator_itemsize(messages.dtype))
+        self._accumulator = messages.take(largest_piece * accumulator_itemsize(messages.dtype))
         starts = _starts(messages, source, counts)
         self._start = starts[self._rank]
         self._shards = [messages.pieces(start, count, plan) for start, count in zip(starts, counts, strict=True)]
-        self.steps = max(len(shard) for shard in self._shards)
+        self.pieces = _most(self._shards)
         self._reduced = 0
 
     def close(self) -> None:
-        self._messages.pool.give_back(self._accumulator)
+        self._messages.give_back(self._accumulator)
 
     def has_reduced(self, index: int) -> bool:
         """Tell whether the piece of that index of this rank's shard stands reduced at target."""
         return self._reduced > index
 
-    def sends(self, step: int) -> Iterator[Send]:
-        """Yield this rank's messages with the other shards' pieces of that step."""
-        for distance in range(1, self._size):
-            peer = (self._rank + distance) % self._size
-            for _, piece in _at(self._shards[peer], step):
-                yield self._messages.send((peer,), piece, _SCATTER)
+    def sends(self, index: int) -> list[Send]:
+        """Return this rank's messages with the other shards' pieces of that index."""
+        after = [(self._rank + distance) % self._size for distance in range(1, self._size)]
+        return [Send((peer,), piece, _SCATTER) for peer in after for piece in _at(self._shards[peer], index)]
 
-    def receives(self, step: int) -> Iterator[Receive]:
-        """Yield the messages with the other ranks' values of this shard's piece of that step, in rank order."""
-        for _, piece in _at(self._shards[self._rank], step):
-            for peer in _others(self._messages):
-                yield self._messages.receive_values(peer, piece, self._combiner(peer, piece), _SCATTER)
+    def receives(self, index: int) -> list[Receive]:
+        """Return the messages with the other ranks' values of this shard's piece of that index, in rank order."""
+        return [
+            Receive(peer, piece, _SCATTER, self._combiner(peer, piece))
+            for piece in _at(self._shards[self._rank], index)
+            for peer in _others(self._messages)
+        ]
 
     def _combiner(self, peer: int, piece: Piece) -> Callable[[Values], None]:
         """Return what combines a peer's values when they are there, and this rank's own when it is their turn."""
@@ -273,17 +234,19 @@ class _Shards:
                 self._messages.combine(self._reduction.op_of(rank), values, self._accumulator.address)
             if turn[-1] == last:
                 target = self._target + piece.address - self._start
-                self._messages.codec.pack(
-                    self._messages.dtype, self._accumulator.address, target, piece.count, self._reduction.divisor
-                )
+                self._messages.pack(self._accumulator.address, target, piece.count, self._reduction.divisor)
                 self._reduced += 1
 
         return combine
 
 
-def _at(pieces: Sequence[Piece], index: int) -> Sequence[tuple[int, Piece]]:
-    """Return ((index, piece),), or nothing where there is none."""
-    return ((index, pieces[index]),) if 0 <= index < len(pieces) else ()
+def _at(pieces: Sequence[Piece], index: int) -> Sequence[Piece]:
+    """Return the piece of that index alone, or nothing where there is none."""
+    return pieces[index : index + 1] if index >= 0 else ()
+
+
+def _most(lists: Sequence[Sequence[Piece]]) -> int:
+    return max(map(len, lists))
 
 
 def _others(messages: Messages) -> list[int]:

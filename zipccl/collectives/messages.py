@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from zipccl.buffers import BufferPool
+from zipccl.buffers import Buffer, BufferPool
 from zipccl.codec import wire
 from zipccl.codec.base import Codec
 from zipccl.codec.wire import DType
 from zipccl.errors import MismatchError
 from zipccl.payload import bytes_at, check_body_nbytes, decode_from, encode_to
 from zipccl.strategy import Plan
-from zipccl.transport.base import Receive, Send, Transport, always
+from zipccl.transport.base import Piece, Receive, Send, Step, Transport, Values
+
+if TYPE_CHECKING:
+    from zipccl.transport.mpi import MpiTransport
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Values that are one message."""
+class Parcel:
+    """What goes to or comes from one peer."""
 
+    peer: int
     address: int
     count: int
-    compress: bool
+    plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Values as they are, at an address, or the body of body_nbytes bytes that they were encoded to."""
-
-    address: int
-    count: int
-    body_nbytes: int | None = None
-
-
-class Messages:
-    """Makes the messages of one call.
+class Messages(ABC):
+    """Makes the messages of one call, and does what else a schedule does with values where they are.
 
     Attributes:
         raw_nbytes: bytes that this rank's messages would have without compression, over all peers.
@@ -42,11 +40,10 @@ class Messages:
         compressed: whether any message of this rank, sent or received, is compressed.
     """
 
-    def __init__(self, transport: Transport, codec: Codec, dtype: DType, pool: BufferPool) -> None:
-        self.transport = transport
-        self.codec = codec
+    transport: Transport
+
+    def __init__(self, dtype: DType) -> None:
         self.dtype = dtype
-        self.pool = pool
         self.raw_nbytes = 0
         self.wire_nbytes = 0
         self.compressed = False
@@ -59,61 +56,163 @@ class Messages:
             for start in range(0, count, plan.chunk_count)
         ]
 
-    def send(self, peers: Sequence[int], piece: Piece, tag: int, ready: Callable[[], bool] = always) -> Send:
-        """Return the message that carries a piece to peers."""
-        nbytes = piece.count * self.dtype.itemsize
-
-        def prepare(buffer: int) -> tuple[int, int]:
-            message = (piece.address, nbytes)
-            if piece.compress:
-                message = (buffer, encode_to(self.codec, self.dtype, (piece.count,), piece.address, buffer))
-            self.add_sent(nbytes * len(peers), message[1] * len(peers))
-            return message
-
-        return Send(peers, self._capacity(piece) if piece.compress else 0, prepare, ready, tag)
-
-    def receive(self, peer: int, piece: Piece, tag: int) -> Receive:
-        """Return the message that brings a piece, which is put where the piece says."""
-
-        def consume(address: int, nbytes: int) -> None:
-            if piece.compress:
-                header = self._header(peer, address, nbytes, piece.count)
-                decode_from(self.codec, header, address, nbytes, piece.address)
-            else:
-                self._check_raw(peer, nbytes, piece.count)
-
-        return Receive(peer, self._capacity(piece), consume, None if piece.compress else piece.address, tag)
-
-    def receive_values(self, peer: int, piece: Piece, use: Callable[[Values], None], tag: int) -> Receive:
-        """Return the message that brings a piece's like, which is given to use."""
-
-        def consume(address: int, nbytes: int) -> None:
-            if not piece.compress:
-                self._check_raw(peer, nbytes, piece.count)
-                use(Values(address, piece.count))
-                return
-            header = self._header(peer, address, nbytes, piece.count)
-            coded = header.layout == wire.LAYOUT_BLOCKS
-            use(Values(address + header.nbytes, piece.count, nbytes - header.nbytes if coded else None))
-
-        return Receive(peer, self._capacity(piece), consume, None, tag)
-
-    def combine(self, op: int, values: Values, accumulator: int) -> None:
-        """Combine values with an accumulator; those that are encoded go from the decoder straight into it."""
-        if values.body_nbytes is None:
-            self.codec.accumulate(self.dtype, op, values.address, accumulator, values.count)
-        else:
-            self.codec.decode_reduce(self.dtype, op, values.address, values.body_nbytes, accumulator, values.count)
-
     def add_sent(self, raw_nbytes: int, wire_nbytes: int | None = None) -> None:
         """Count bytes that this rank sends, as they are if not said otherwise."""
         self.raw_nbytes += raw_nbytes
         self.wire_nbytes += raw_nbytes if wire_nbytes is None else wire_nbytes
 
-    def _capacity(self, piece: Piece) -> int:
+    @abstractmethod
+    def exchange(self, steps: Iterable[Step], local: Iterable[Callable[[], None]] = ()) -> None:
+        """Send and receive the messages of a schedule's steps, each rank its own.
+
+        Args:
+            local: what else is to be done, in small steps, in no order with the messages.
+        """
+
+    @abstractmethod
+    def introduce(self, outgoing: Parcel | None, incoming: Parcel | None) -> None:
+        """Let a rank that receives from another know whether that one sends what it expects.
+
+        Raises:
+            MismatchError: it sends another count or dtype, or compresses where this rank does not.
+        """
+
+    @abstractmethod
+    def combine(self, op: int, values: Values, accumulator: int) -> None:
+        """Combine values with an accumulator; those that are encoded go from the decoder straight into it."""
+
+    @abstractmethod
+    def pack(self, accumulator: int, target: int, count: int, divisor: int) -> None:
+        """Divide an accumulator, round it and put the values at target."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait until all that was asked for is done.
+
+        Raises:
+            CorruptPayloadError: a message that came is not what an encoder makes.
+        """
+
+    @abstractmethod
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copy bytes unless they are already there."""
+
+    @abstractmethod
+    def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        """Gather nbytes bytes from each rank, as they are, in rank order."""
+
+    @abstractmethod
+    def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        """Exchange nbytes bytes with each rank, as they are."""
+
+    @abstractmethod
+    def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        """Send nbytes bytes from the root to all, as they are."""
+
+    @abstractmethod
+    def take(self, nbytes: int) -> Any:
+        """Return memory, with its address, for values of this call; ``give_back`` ends its use."""
+
+    @abstractmethod
+    def give_back(self, memory: Any) -> None:
+        """End the use of memory."""
+
+
+class HostMessages(Messages):
+    """The messages of arrays in CPU memory; a compressed one is a payload, another the values alone."""
+
+    transport: MpiTransport
+
+    def __init__(self, transport: MpiTransport, codec: Codec, dtype: DType, pool: BufferPool) -> None:
+        super().__init__(dtype)
+        self.transport = transport
+        self._codec = codec
+        self._pool = pool
+        self._taken: list[Buffer] = []  # kept from being freed as long as this object is there
+
+    def exchange(self, steps: Iterable[Step], local: Iterable[Callable[[], None]] = ()) -> None:
+        self.transport.exchange(steps, self, local)
+
+    def introduce(self, outgoing: Parcel | None, incoming: Parcel | None) -> None:
+        sends = [(outgoing.peer, self._header_of(outgoing).pack())] if outgoing else []
+        receives = [incoming.peer] if incoming else []
+        notes = self.transport.exchange_notes(sends, receives, wire.FLAT_HEADER_NBYTES)
+        self.add_sent(0, wire.FLAT_HEADER_NBYTES * len(sends))
+        if incoming and notes[0] != self._header_of(incoming).pack():
+            found = wire.Header.unpack(memoryview(notes[0]))
+            raise MismatchError(
+                f"rank {incoming.peer} sends {found.count} values of {found.dtype.name}, "
+                f"compressed: {bool(found.layout)}; rank {self.transport.rank} expects {incoming.count} "
+                f"of {self.dtype.name}, compressed: {incoming.plan.compress}"
+            )
+
+    def combine(self, op: int, values: Values, accumulator: int) -> None:
+        if values.body_nbytes is None:
+            self._codec.accumulate(self.dtype, op, values.address, accumulator, values.count)
+        else:
+            self._codec.decode_reduce(self.dtype, op, values.address, values.body_nbytes, accumulator, values.count)
+
+    def pack(self, accumulator: int, target: int, count: int, divisor: int) -> None:
+        self._codec.pack(self.dtype, accumulator, target, count, divisor)
+
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        if source != target:
+            ctypes.memmove(target, source, nbytes)
+
+    def finish(self) -> None:
+        """Do nothing: all is done when it is asked for."""
+
+    def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        self.transport.all_gather(source, nbytes, target)
+
+    def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        self.transport.all_to_all(source, nbytes, target)
+
+    def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        self.transport.broadcast(address, nbytes, root)
+
+    def take(self, nbytes: int) -> Buffer:
+        self._taken.append(self._pool.take(nbytes))
+        return self._taken[-1]
+
+    def give_back(self, memory: Buffer) -> None:
+        self._taken.remove(memory)
+        self._pool.give_back(memory)
+
+    def capacity(self, piece: Piece) -> int:
+        """Return the greatest size of a piece's message."""
         if not piece.compress:
             return piece.count * self.dtype.itemsize
         return wire.FLAT_HEADER_NBYTES + wire.body_nbytes_bound(piece.count, self.dtype)
+
+    def prepare(self, send: Send, buffer: int) -> tuple[int, int]:
+        """Return (address, nbytes) of a message, encoded to a buffer if it is to be compressed."""
+        piece, peers = send.piece, len(send.peers)
+        nbytes = piece.count * self.dtype.itemsize
+        message = (piece.address, nbytes)
+        if piece.compress:
+            message = (buffer, encode_to(self._codec, self.dtype, (piece.count,), piece.address, buffer))
+        self.add_sent(nbytes * peers, message[1] * peers)
+        return message
+
+    def consume(self, receive: Receive, address: int, nbytes: int) -> None:
+        """Decode a message, or give its values to what uses them."""
+        piece, peer = receive.piece, receive.peer
+        if not piece.compress:
+            self._check_raw(peer, nbytes, piece.count)
+            if receive.use:
+                receive.use(Values(address, piece.count))
+            return
+        header = self._header(peer, address, nbytes, piece.count)
+        if receive.use:
+            coded = header.layout == wire.LAYOUT_BLOCKS
+            receive.use(Values(address + header.nbytes, piece.count, nbytes - header.nbytes if coded else None))
+        else:
+            decode_from(self._codec, header, address, nbytes, piece.address)
+
+    def _header_of(self, parcel: Parcel) -> wire.Header:
+        """Return what introduces a parcel: the header of a payload of all its values."""
+        return wire.Header(self.dtype, (parcel.count,), int(parcel.plan.compress))
 
     def _header(self, peer: int, payload: int, nbytes: int, count: int) -> wire.Header:
         """Return the header of a payload that a peer sent, if it is of so many values."""
@@ -132,11 +231,3 @@ class Messages:
                 f"rank {peer} sent {nbytes} bytes; expected {count} values of {self.dtype.name}, "
                 f"{count * self.dtype.itemsize} bytes: the ranks' arguments differ"
             )
-
-
-def in_turns(parts: Sequence[tuple[int, Sequence[Piece]]]) -> Iterator[tuple[int, Piece]]:
-    """Yield (peer, piece) of all peers' first pieces, then of all second ones, and so on."""
-    for index in range(max((len(pieces) for _, pieces in parts), default=0)):
-        for peer, pieces in parts:
-            if index < len(pieces):
-                yield peer, pieces[index]

@@ -34,6 +34,12 @@ class Device(Protocol):
     index: int
     multiprocessors: int
 
+    def check_stream(self, stream: int) -> None:
+        """Raise ArgumentError if the host cannot wait for a stream, because it is being captured to a graph."""
+
+    def activate(self) -> None:
+        """Make this the calling thread's current device, for libraries that ask for it."""
+
     def allocate(self, nbytes: int, stream: int) -> Memory:
         """Allocate device memory for use on a stream; freed, it goes to what is next allocated on that stream.
 
@@ -61,7 +67,7 @@ class Device(Protocol):
         """Wait until what was put on a stream is done.
 
         Raises:
-            TransportError: something on the device failed.
+            DeviceError: something on the device failed.
         """
 
     def current_stream(self) -> int:
@@ -69,6 +75,13 @@ class Device(Protocol):
 
     def record(self, stream: int) -> object:
         """Return an event that happens when what was put on a stream so far is done."""
+
+    def done(self, event: object) -> bool:
+        """Tell whether an event has happened.
+
+        Raises:
+            DeviceError: something on the device failed.
+        """
 
     def wait(self, stream: int, event: object) -> None:
         """Make what is put on a stream from now on wait for an event."""

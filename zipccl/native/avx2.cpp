@@ -476,7 +476,7 @@ namespace {
 
 bool supported() {
     const CpuFeatures cpu = cpu_features();
-    return has_all(cpu.saved_registers, SAVES_YMM) && has_all(cpu.leaf_1_ecx, bit_POPCNT) &&
+    return !cpu.has_slow_pdep && has_all(cpu.saved_registers, SAVES_YMM) && has_all(cpu.leaf_1_ecx, bit_POPCNT) &&
            has_all(cpu.leaf_7_ebx, bit_AVX2 | bit_BMI | bit_BMI2);
 }
 

@@ -1,6 +1,7 @@
 // The codec of all dtypes for any instruction set. Include it inside an anonymous namespace of one instruction set's
 // file, after layout.hpp, rows.hpp, kernels.hpp and reduce.hpp.
 
+#include "shares.hpp"
 #include "encoder.hpp"
 #include "decoder.hpp"
 
@@ -22,34 +23,36 @@ inline auto for_dtype(int dtype, Call call) {
 }
 
 template <class Kernels>
-size_t encode_body_of(int dtype, const uint8_t* source, size_t count, uint8_t* body) {
+size_t encode_body_of(int dtype, const uint8_t* source, size_t count, uint8_t* body, int threads) {
     const Input input = {const_cast<uint8_t*>(source)};  // which nothing but pack writes to
-    return for_dtype(dtype, [=](auto type) { return encode_body<Kernels, decltype(type)>(input, count, body); });
+    return for_dtype(dtype, [=](auto type) { return encode_body<Kernels, decltype(type)>(input, count, body, threads); });
 }
 
 template <class Kernels>
 size_t pack_encode_of(int dtype, const uint8_t* accumulator, size_t count, uint64_t divisor, uint8_t* target,
-                      uint8_t* body) {
+                      uint8_t* body, int threads) {
     const Reduction& reduction = reduction_of(dtype);
     const Input input = {target, accumulator, reduction.itemsize, divisor, reduction.pack};
-    return for_dtype(dtype, [=](auto type) { return encode_body<Kernels, decltype(type)>(input, count, body); });
+    return for_dtype(dtype, [=](auto type) { return encode_body<Kernels, decltype(type)>(input, count, body, threads); });
 }
 
 template <class Kernels>
-Status decode_to(int dtype, const uint8_t* body, size_t nbytes, size_t count, Output output) {
+Status decode_to(int dtype, const uint8_t* body, size_t nbytes, size_t count, Output output, int threads) {
     return for_dtype(dtype, [=](auto type) {
-        return Decoder<Kernels, decltype(type)>(body, nbytes, count, output).decode();
+        return decode_tiles<Kernels, decltype(type)>(body, nbytes, count, output, threads);
     });
 }
 
 template <class Kernels>
-Status decode_body_of(int dtype, const uint8_t* body, size_t nbytes, uint8_t* target, size_t count) {
+Status decode_body_of(int dtype, const uint8_t* body, size_t nbytes, uint8_t* target, size_t count, int threads) {
     const size_t itemsize = for_dtype(dtype, [](auto type) { return ITEMSIZE<decltype(type)>; });
-    return decode_to<Kernels>(dtype, body, nbytes, count, {target, itemsize});
+    return decode_to<Kernels>(dtype, body, nbytes, count, {target, itemsize}, threads);
 }
 
 template <class Kernels>
-Status decode_reduce_of(int dtype, int op, const uint8_t* body, size_t nbytes, uint8_t* accumulator, size_t count) {
+Status decode_reduce_of(int dtype, int op, const uint8_t* body, size_t nbytes, uint8_t* accumulator, size_t count,
+                        int threads) {
     const Reduction& reduction = reduction_of(dtype);
-    return decode_to<Kernels>(dtype, body, nbytes, count, {accumulator, reduction.itemsize, reduction.accumulate[op]});
+    const Output output = {accumulator, reduction.itemsize, reduction.accumulate[op]};
+    return decode_to<Kernels>(dtype, body, nbytes, count, output, threads);
 }

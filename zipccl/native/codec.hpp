@@ -124,15 +124,42 @@ enum Status : int {
     WRONG_BLOCK_SIZE,     // a block's codes take another size than its directory entry tells
 };
 
-// One instruction set's codec; the functions are those of the Codec protocol in zipccl/codec/base.py.
+constexpr int MAX_THREADS = 64;
+
+// The threads that share one call's work: the calling one, and those that the process keeps for this, unless another
+// call has them.
+class Team {
+  public:
+    // most: how many threads to be at most, the calling one included.
+    explicit Team(int most);
+    ~Team();
+    Team(const Team&) = delete;
+    Team& operator=(const Team&) = delete;
+
+    // Call step(context, index) for each index less than steps, in any order, and return when all have returned.
+    void run(size_t steps, void (*step)(void* context, size_t index), void* context);
+
+    // Memory of nbytes bytes that is kept from call to call, for an index less than threads, of a team of more than
+    // one; null if there is no more.
+    uint8_t* scratch(size_t index, size_t nbytes);
+
+    size_t threads;
+
+  private:
+    void* pool;
+};
+
+// One instruction set's codec; the functions are those of the Codec protocol in zipccl/codec/base.py. Those that code
+// share their work among as many threads as they are told.
 struct Implementation {
     const char* name;
     bool (*supported)();
-    size_t (*encode_body)(int dtype, const uint8_t* source, size_t count, uint8_t* body);
-    Status (*decode_body)(int dtype, const uint8_t* body, size_t nbytes, uint8_t* target, size_t count);
-    Status (*decode_reduce)(int dtype, int op, const uint8_t* body, size_t nbytes, uint8_t* accumulator, size_t count);
+    size_t (*encode_body)(int dtype, const uint8_t* source, size_t count, uint8_t* body, int threads);
+    Status (*decode_body)(int dtype, const uint8_t* body, size_t nbytes, uint8_t* target, size_t count, int threads);
+    Status (*decode_reduce)(int dtype, int op, const uint8_t* body, size_t nbytes, uint8_t* accumulator, size_t count,
+                            int threads);
     size_t (*pack_encode)(int dtype, const uint8_t* accumulator, size_t count, uint64_t divisor, uint8_t* target,
-                          uint8_t* body);
+                          uint8_t* body, int threads);
     void (*widen)(int dtype, const uint8_t* source, uint8_t* accumulator, size_t count);
     void (*accumulate)(int dtype, int op, const uint8_t* source, uint8_t* accumulator, size_t count);
     void (*pack)(int dtype, const uint8_t* accumulator, uint8_t* target, size_t count, uint64_t divisor);

@@ -10,7 +10,12 @@
 namespace zipccl {
 namespace {
 
+constexpr unsigned ZEN_3_FAMILY = 0x19;
+constexpr unsigned HYGON_EBX = 0x6F677948;  // "Hygo"
+constexpr unsigned HYGON_ECX = 0x656E6975;  // "uine"
+
 struct CpuFeatures {
+    bool has_slow_pdep = false;  // AMD before Zen 3, and Hygon's likes: PDEP and PEXT take up to hundreds of cycles
     unsigned leaf_1_ecx = 0;
     unsigned leaf_7_ebx = 0;
     unsigned leaf_7_ecx = 0;
@@ -20,7 +25,14 @@ struct CpuFeatures {
 CpuFeatures cpu_features() {
     CpuFeatures features;
     unsigned eax, ebx, ecx, edx;
-    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) features.leaf_1_ecx = ecx;
+    const bool has_vendor = __get_cpuid(0, &eax, &ebx, &ecx, &edx);
+    const bool is_amd = has_vendor && ((ebx == signature_AMD_ebx && ecx == signature_AMD_ecx) ||
+                                       (ebx == HYGON_EBX && ecx == HYGON_ECX));
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
+        const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);  // as AMD and Hygon count, from 15 on
+        features.has_slow_pdep = is_amd && family < ZEN_3_FAMILY;
+        features.leaf_1_ecx = ecx;
+    }
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         features.leaf_7_ebx = ebx;
         features.leaf_7_ecx = ecx;

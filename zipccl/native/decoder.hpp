@@ -27,21 +27,26 @@ class Decoder {
     Decoder(const uint8_t* body, size_t nbytes, size_t count, Output output)
         : layout(count), directory(body, layout), body(body), body_end(body + nbytes), output(output) {}
 
-    Status decode() {
-        const Status status = find_regions();
+    // Decode a share of the tiles, and with the last one the tail.
+    Status decode(Share tiles) {
+        const Status status = find_regions(tiles.first);
         if (status != OK) return status;
-        for (size_t tile = 0; tile < layout.tiles; ++tile) {
+        output.target += tiles.first * TILE_BLOCKS * BLOCK_COUNT * output.itemsize;
+        for (size_t tile = tiles.first; tile < tiles.last; ++tile) {
             const size_t first = tile * TILE_BLOCKS;
             const size_t last = smaller(first + TILE_BLOCKS, layout.blocks);
-            const Status tile_status = check_tile(tile, first, last);
+            bool usual;
+            const Status tile_status = check_tile(tile, first, last, usual);
             if (tile_status != OK) return tile_status;
             for (size_t block = first; block < last; block += GROUP_BLOCKS) {
                 const size_t blocks = smaller(GROUP_BLOCKS, last - block);
                 target = output.combine ? values : output.target;
-                if (!decode_group(block, blocks)) return WRONG_BLOCK_SIZE;
+                const bool good = usual ? decode_group<true>(block, blocks) : decode_group<false>(block, blocks);
+                if (!good) return WRONG_BLOCK_SIZE;
                 put(values, blocks * BLOCK_COUNT);
             }
         }
+        if (tiles.last < layout.tiles) return OK;
         const uint8_t* const tail = body_end - layout.tail_nbytes;
         if (!output.combine) std::memcpy(output.target, tail, layout.tail_nbytes);
         put(tail, layout.tail_nbytes / ITEMSIZE<D>);
@@ -71,7 +76,8 @@ class Decoder {
         output.target += count * output.itemsize;
     }
 
-    Status find_regions() {
+    // Find where the parts of a share start; the share before finds out whether its last tile's ends are true.
+    Status find_regions(size_t first_tile) {
         const size_t nbytes = body_end - body;
         if (nbytes < layout.static_offset) return ENDS_IN_DIRECTORY;
         if (layout.tiles) {
@@ -83,13 +89,21 @@ class Decoder {
         if (static_nbytes > remaining) return WRONG_SIZE;
         remaining -= static_nbytes;
         if (variable_nbytes > remaining || remaining - variable_nbytes != layout.tail_nbytes) return WRONG_SIZE;
-        static_part = body + layout.static_offset;
-        variable_part = static_part + static_nbytes;
+        if (first_tile) {
+            const uint8_t* const ends = body + (first_tile - 1) * TILE_ENTRY_NBYTES;
+            static_end = load<uint64_t>(ends);
+            variable_end = load<uint64_t>(ends + 8);
+            if (static_end > static_nbytes || variable_end > variable_nbytes) return WRONG_TILE_END;
+        }
+        static_part = body + layout.static_offset + static_end;
+        variable_part = body + layout.static_offset + static_nbytes + variable_end;
         return OK;
     }
 
-    Status check_tile(size_t tile, size_t first, size_t last) {
-        for (size_t block = first; block < last; ++block) {
+    // Check a tile's sizes, and tell whether it is a usual one.
+    Status check_tile(size_t tile, size_t first, size_t last, bool& usual) {
+        usual = is_usual(first, last);
+        for (size_t block = first; block < last && !usual; ++block) {
             const Entry entry = directory.read(block);
             if (!is_valid<D>(entry)) return BAD_ENTRY;
             const PartSizes sizes = part_sizes<D>(entry);
@@ -101,30 +115,57 @@ class Decoder {
         return as_told && static_end <= static_nbytes && variable_end <= variable_nbytes ? OK : WRONG_TILE_END;
     }
 
+    // Tell whether all blocks of a tile are coded ones with all their planes; then add their sizes.
+    bool is_usual(size_t first, size_t last) {
+        if constexpr (!D::IS_FLOAT) return false;
+        uint8_t greatest_code = 0;
+        uint8_t greatest_part = 0;
+        uint8_t planes = ALL_LOW_PLANES<D>;
+        unsigned parts = 0;
+        for (size_t block = first; block < last; ++block) {
+            const Entry entry = directory.read(block);
+            const uint8_t part = entry.code & ((1 << TABLE_SHIFT) - 1);
+            greatest_code = entry.code > greatest_code ? entry.code : greatest_code;
+            greatest_part = part > greatest_part ? part : greatest_part;
+            planes = entry.mask == ALL_LOW_PLANES<D> ? planes : uint8_t(~ALL_LOW_PLANES<D>);
+            parts += part;
+        }
+        const bool usual = is_coded(greatest_code) && coded_variable_nbytes(greatest_part) < RAW_VARIABLE_NBYTES<D> &&
+                           planes == ALL_LOW_PLANES<D>;
+        if (usual) {
+            static_end += (last - first) * D::FULL_STATIC_NBYTES;
+            variable_end += 2 * parts;
+        }
+        return usual;
+    }
+
+    template <bool USUAL>
     bool decode_group(size_t first, size_t blocks) {
         Entry entry[GROUP_BLOCKS];
         for (size_t i = 0; i < blocks; ++i) {
             entry[i] = directory.read(first + i);
-            const PartSizes sizes = part_sizes<D>(entry[i]);
-            if (is_elided(entry[i].code)) {
+            const PartSizes sizes = USUAL ? PartSizes{D::FULL_STATIC_NBYTES, coded_variable_nbytes(entry[i].code)}
+                                          : part_sizes<D>(entry[i]);
+            if (!USUAL && is_elided(entry[i].code)) {
                 decode_special(entry[i].code, target + i * BLOCK_NBYTES<D>);
             } else if constexpr (D::IS_FLOAT) {
-                if (!read_block(i, entry[i], sizes.variable_nbytes)) return false;
+                if (!read_block<USUAL>(i, entry[i], sizes.variable_nbytes)) return false;
             }
             static_part += sizes.static_nbytes;
             variable_part += sizes.variable_nbytes;
         }
         if constexpr (D::IS_FLOAT) {
             for (size_t i = 0; i < blocks; ++i) {
-                if (!is_elided(entry[i].code)) Kernels::decode_deeper_levels(group.decoding[i]);
+                if (USUAL || !is_elided(entry[i].code)) Kernels::decode_deeper_levels(group.decoding[i]);
             }
-            for (size_t i = 0; i < blocks; ++i) join_block(i, entry[i].code);
+            for (size_t i = 0; i < blocks; ++i) join_block<USUAL>(i, entry[i].code);
         }
         target += blocks * BLOCK_NBYTES<D>;
         return true;
     }
 
     // Read a coded or sparse block's codes; return whether they take the size that the entry tells.
+    template <bool USUAL>
     INLINE bool read_block(size_t i, Entry entry, size_t nbytes) {
         static_assert(VARIABLE_ROOM<D> >= MAX_SPARSE_UNITS * ITEMSIZE<D>);
         uint8_t scratch[VARIABLE_ROOM<D>];
@@ -136,12 +177,12 @@ class Decoder {
         }
         const uint8_t* next = part;
         Parts& parts = group.parts[i];
-        parts.mask = entry.mask;
+        parts.mask = USUAL ? ALL_LOW_PLANES<D> : entry.mask;
         if (D::HAS_ORIGIN) {
             parts.origin = load<uint16_t>(next);
             next += ORIGIN_NBYTES;
         }
-        if (is_coded(entry.code)) {
+        if (USUAL || is_coded(entry.code)) {
             parts.planes = static_part;
             next = Kernels::read_codes(static_part + D::REST_NBYTES, entry.base, entry.code >> TABLE_SHIFT, next,
                                        group.decoding[i]);
@@ -167,10 +208,11 @@ class Decoder {
                                       planes + D::CODED_STATIC_NBYTES);
     }
 
+    template <bool USUAL>
     void join_block(size_t i, uint8_t code) {
-        if (is_elided(code)) return;
+        if (!USUAL && is_elided(code)) return;
         uint8_t* const values = target + i * BLOCK_NBYTES<D>;
-        if (is_coded(code)) {
+        if (USUAL || is_coded(code)) {
             Kernels::template join<D>(group.parts[i], group.decoding[i], values);
         } else {
             Kernels::template join_sparse<D>(group.parts[i], group.decoding[i], group.present[i], values);
@@ -191,3 +233,18 @@ class Decoder {
         }
     }
 };
+
+template <class Kernels, class D>
+Status decode_tiles(const uint8_t* body, size_t nbytes, size_t count, Output output, int threads) {
+    const Layout<D> layout(count);
+    Team team(useful_threads(threads, count * ITEMSIZE<D>));
+    const size_t shares = layout.tiles ? smaller(team.threads, layout.tiles) : 1;
+    Status status[MAX_THREADS];
+    share_out(team, shares, [&](size_t i) {
+        status[i] = Decoder<Kernels, D>(body, nbytes, count, output).decode(Share(layout.tiles, i, shares));
+    });
+    for (size_t i = 0; i < shares; ++i) {
+        if (status[i] != OK) return status[i];
+    }
+    return OK;
+}

@@ -31,28 +31,39 @@ struct Input {
     }
 };
 
-// Encode the blocks layout into a body with room for static_offset + count * itemsize bytes; return its size.
+// Where the parts of some tiles, first to last - 1, stand after they were encoded; their tile ends count from there.
+struct EncodedTiles {
+    size_t first;
+    size_t last;
+    uint8_t* static_parts;
+    uint8_t* variable_parts;
+    size_t static_nbytes;
+    size_t variable_nbytes;
+};
+
+// Encode some tiles of the blocks layout. The body has room for static_offset + count * itemsize bytes.
 //
-// Static parts go to their place. Variable parts go to where they stand if every block has a static part and no plane
-// is left out, and are moved once at the end if that was not so; and earlier if sparse blocks need more room.
+// Their static parts go to where they stand if every block before has one and no plane is left out. Their variable
+// parts go to a place that is given, which lies in the body behind all static parts and ends at room_end; where sparse
+// blocks need more room than that, it is moved into what they leave of the static region. Or it lies elsewhere and has
+// room for all that may come.
 template <class Kernels, class D>
 class FloatEncoder {
   public:
-    FloatEncoder(Input input, size_t count, uint8_t* body)
+    FloatEncoder(Input input, size_t count, uint8_t* body, EncodedTiles& tiles, const uint8_t* room_end)
         : layout(count),
           directory(body, layout),
           body(body),
-          static_region(body + layout.static_offset),
-          room_end(static_region + count * ITEMSIZE<D>),
+          room_end(room_end),
+          tiles(tiles),
           input(input),
-          source(input.values),
-          static_part(static_region),
-          variable_region(static_region + layout.blocks * D::FULL_STATIC_NBYTES),
-          variable_part(variable_region),
-          blocks_left(layout.blocks) {}
+          source(input.values + tiles.first * TILE_BLOCKS * BLOCK_NBYTES<D>),
+          static_part(tiles.static_parts),
+          variable_part(tiles.variable_parts),
+          blocks_left(smaller(tiles.last * TILE_BLOCKS, layout.blocks) - tiles.first * TILE_BLOCKS) {}
 
-    size_t encode() {
-        for (size_t tile = 0; tile < layout.tiles; ++tile) {
+    void encode() {
+        for (size_t tile = tiles.first; tile < tiles.last; ++tile) {
             const size_t first = tile * TILE_BLOCKS;
             const size_t last = smaller(first + TILE_BLOCKS, layout.blocks);
             for (size_t block = first; block < last; block += GROUP_BLOCKS) {
@@ -60,30 +71,25 @@ class FloatEncoder {
                 input.make(block * BLOCK_COUNT, blocks * BLOCK_COUNT, ITEMSIZE<D>);
                 encode_group(block, blocks);
             }
-            store<uint64_t>(body + tile * TILE_ENTRY_NBYTES, static_part - static_region);
-            store<uint64_t>(body + tile * TILE_ENTRY_NBYTES + 8, variable_part - variable_region);
+            tiles.static_nbytes = static_part - tiles.static_parts;
+            tiles.variable_nbytes = variable_part - tiles.variable_parts;
+            store<uint64_t>(body + tile * TILE_ENTRY_NBYTES, tiles.static_nbytes);
+            store<uint64_t>(body + tile * TILE_ENTRY_NBYTES + 8, tiles.variable_nbytes);
         }
-        std::memset(body + layout.directory_end(), 0, layout.static_offset - layout.directory_end());
-        const size_t variable_nbytes = variable_part - variable_region;
-        if (static_part != variable_region) std::memmove(static_part, variable_region, variable_nbytes);
-        input.make(layout.blocks * BLOCK_COUNT, layout.tail_nbytes / ITEMSIZE<D>, ITEMSIZE<D>);
-        std::memcpy(static_part + variable_nbytes, source, layout.tail_nbytes);
-        return static_part + variable_nbytes + layout.tail_nbytes - body;
     }
 
   private:
     const Layout<D> layout;
     const Directory<D, uint8_t> directory;
     uint8_t* const body;
-    uint8_t* const static_region;
     const uint8_t* const room_end;
 
+    EncodedTiles& tiles;
     const Input input;
-    const uint8_t* source;     // of the next block
-    uint8_t* static_part;      // of the next block
-    uint8_t* variable_region;
-    uint8_t* variable_part;    // of the next block
-    size_t blocks_left;        // the next block and those behind it
+    const uint8_t* source;   // of the next block
+    uint8_t* static_part;    // of the next block
+    uint8_t* variable_part;  // of the next block
+    size_t blocks_left;      // the next block and those behind it
 
     // A sparse block's planes without the values that are zero.
     struct Sparse {
@@ -236,11 +242,74 @@ class FloatEncoder {
     NOINLINE void reserve(size_t variable_nbytes, size_t static_nbytes) {
         if (size_t(room_end - variable_part) >= variable_nbytes) return;
         uint8_t* const region = static_part + static_nbytes + (blocks_left - 1) * D::FULL_STATIC_NBYTES;
-        std::memmove(region, variable_region, variable_part - variable_region);
-        variable_part -= variable_region - region;
-        variable_region = region;
+        std::memmove(region, tiles.variable_parts, variable_part - tiles.variable_parts);
+        variable_part -= tiles.variable_parts - region;
+        tiles.variable_parts = region;
     }
 };
+
+// Bring the parts of all shares together, tell the tile ends, and add the tail.
+template <class D>
+void assemble(const Layout<D>& layout, const uint8_t* tail, uint8_t* body, EncodedTiles* share, size_t shares,
+              Team& team) {
+    std::memset(body + layout.directory_end(), 0, layout.static_offset - layout.directory_end());
+    size_t static_nbytes = 0;
+    size_t variable_nbytes = 0;
+    size_t variable_start[MAX_THREADS];
+    for (size_t i = 0; i < shares; ++i) {
+        for (size_t tile = share[i].first; tile < share[i].last; ++tile) {
+            uint8_t* const ends = body + tile * TILE_ENTRY_NBYTES;
+            store<uint64_t>(ends, load<uint64_t>(ends) + static_nbytes);
+            store<uint64_t>(ends + 8, load<uint64_t>(ends + 8) + variable_nbytes);
+        }
+        uint8_t* const target = body + layout.static_offset + static_nbytes;
+        if (target != share[i].static_parts) std::memmove(target, share[i].static_parts, share[i].static_nbytes);
+        variable_start[i] = variable_nbytes;
+        static_nbytes += share[i].static_nbytes;
+        variable_nbytes += share[i].variable_nbytes;
+    }
+    uint8_t* const variable_region = body + layout.static_offset + static_nbytes;
+    share_out(team, shares, [&](size_t i) {
+        uint8_t* const target = variable_region + variable_start[i];
+        if (target != share[i].variable_parts) std::memmove(target, share[i].variable_parts, share[i].variable_nbytes);
+    });
+    std::memcpy(variable_region + variable_nbytes, tail, layout.tail_nbytes);
+}
+
+// Encode the blocks layout; return the body's size, or that of the values if it would not be smaller: then the body
+// is yet to be filled.
+template <class Kernels, class D>
+size_t encode_floats(Input input, size_t count, uint8_t* body, int threads) {
+    const Layout<D> layout(count);
+    const size_t raw_nbytes = count * ITEMSIZE<D>;
+    uint8_t* const static_region = body + layout.static_offset;
+    Team team(useful_threads(threads, raw_nbytes));
+    EncodedTiles share[MAX_THREADS];
+    const uint8_t* room_end[MAX_THREADS];
+    size_t shares = smaller(team.threads, layout.tiles);
+    for (size_t i = 0; i < shares && shares > 1; ++i) {
+        const Share tiles(layout.tiles, i, shares);
+        const size_t room = (tiles.last - tiles.first) * TILE_BLOCKS * BLOCK_NBYTES<D> + VARIABLE_ROOM<D>;
+        uint8_t* const scratch = team.scratch(i, room);
+        if (!scratch) shares = 1;
+        share[i] = {tiles.first, tiles.last, static_region + tiles.first * TILE_BLOCKS * D::FULL_STATIC_NBYTES, scratch};
+        room_end[i] = scratch + room;
+    }
+    if (shares == 1) {
+        share[0] = {0, layout.tiles, static_region, static_region + layout.blocks * D::FULL_STATIC_NBYTES};
+        room_end[0] = static_region + raw_nbytes;
+    }
+    share_out(team, shares, [&](size_t i) {
+        FloatEncoder<Kernels, D>(input, count, body, share[i], room_end[i]).encode();
+    });
+    const size_t tail_count = layout.tail_nbytes / ITEMSIZE<D>;
+    input.make(count - tail_count, tail_count, ITEMSIZE<D>);
+    size_t nbytes = layout.static_offset + layout.tail_nbytes;
+    for (size_t i = 0; i < shares; ++i) nbytes += share[i].static_nbytes + share[i].variable_nbytes;
+    if (nbytes >= raw_nbytes) return raw_nbytes;
+    assemble(layout, input.values + raw_nbytes - layout.tail_nbytes, body, share, shares, team);
+    return nbytes;
+}
 
 // As FloatEncoder, for values of which only blocks of equal ones are elided. Finding those takes little, and nothing is
 // copied before it is known that there are enough.
@@ -294,19 +363,18 @@ class WholeEncoder {
 };
 
 template <class Kernels, class D>
-size_t encode_body(Input input, size_t count, uint8_t* body) {
+size_t encode_body(Input input, size_t count, uint8_t* body, int threads) {
     const size_t raw_nbytes = count * ITEMSIZE<D>;
-    const bool by_groups = D::IS_FLOAT && count >= BLOCK_COUNT;
-    if (!by_groups) input.make(0, count, ITEMSIZE<D>);
+    size_t nbytes = raw_nbytes;
+    if (count < BLOCK_COUNT || !D::IS_FLOAT) input.make(0, count, ITEMSIZE<D>);
     if (count >= BLOCK_COUNT) {
-        size_t nbytes;
         if constexpr (D::IS_FLOAT) {
-            nbytes = FloatEncoder<Kernels, D>(input, count, body).encode();
+            nbytes = encode_floats<Kernels, D>(input, count, body, threads);
         } else {
             nbytes = WholeEncoder<D>(input.values, count, body).encode(raw_nbytes);
         }
-        if (nbytes < raw_nbytes) return nbytes;
     }
+    if (nbytes < raw_nbytes) return nbytes;
     std::memcpy(body, input.values, raw_nbytes);
     return raw_nbytes;
 }

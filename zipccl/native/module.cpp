@@ -12,7 +12,7 @@ namespace {
 
 using zipccl::Implementation;
 
-constexpr Py_ssize_t MAX_ARGUMENTS = 7;
+constexpr Py_ssize_t MAX_ARGUMENTS = 8;
 
 // The integer arguments of a call; ok is false, and a Python error set, if they are not as many integers as wanted.
 struct Arguments {
@@ -28,7 +28,8 @@ struct Arguments {
     }
 
     const Implementation& implementation() const { return *zipccl::implementations()[value[0]]; }
-    int dtype() const { return static_cast<int>(value[1]); }
+    int number(int i) const { return static_cast<int>(value[i]); }
+    int dtype() const { return number(1); }
     const uint8_t* source(int i) const { return reinterpret_cast<const uint8_t*>(value[i]); }
     uint8_t* target(int i) const { return reinterpret_cast<uint8_t*>(value[i]); }
 };
@@ -55,44 +56,45 @@ PyObject* implementations(PyObject*, PyObject*) {
 }
 
 PyObject* encode_body(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-    const Arguments a(objects, count, 5);
+    const Arguments a(objects, count, 6);
     if (!a.ok) return nullptr;
     size_t nbytes;
     Py_BEGIN_ALLOW_THREADS
-    nbytes = a.implementation().encode_body(a.dtype(), a.source(2), a.value[3], a.target(4));
+    nbytes = a.implementation().encode_body(a.dtype(), a.source(2), a.value[3], a.target(4), a.number(5));
     Py_END_ALLOW_THREADS
     return PyLong_FromSize_t(nbytes);
 }
 
 PyObject* decode_body(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-    const Arguments a(objects, count, 6);
+    const Arguments a(objects, count, 7);
     if (!a.ok) return nullptr;
     zipccl::Status status;
     Py_BEGIN_ALLOW_THREADS
-    status = a.implementation().decode_body(a.dtype(), a.source(2), a.value[3], a.target(4), a.value[5]);
+    status = a.implementation().decode_body(a.dtype(), a.source(2), a.value[3], a.target(4), a.value[5], a.number(6));
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(status);
 }
 
 PyObject* decode_reduce(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-    const Arguments a(objects, count, 7);
+    const Arguments a(objects, count, 8);
     if (!a.ok) return nullptr;
     zipccl::Status status;
     Py_BEGIN_ALLOW_THREADS
     const DefaultFloatingPoint environment;
-    status = a.implementation().decode_reduce(a.dtype(), static_cast<int>(a.value[2]), a.source(3), a.value[4],
-                                              a.target(5), a.value[6]);
+    status = a.implementation().decode_reduce(a.dtype(), a.number(2), a.source(3), a.value[4], a.target(5), a.value[6],
+                                              a.number(7));
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(status);
 }
 
 PyObject* pack_encode(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-    const Arguments a(objects, count, 7);
+    const Arguments a(objects, count, 8);
     if (!a.ok) return nullptr;
     size_t nbytes;
     Py_BEGIN_ALLOW_THREADS
     const DefaultFloatingPoint environment;
-    nbytes = a.implementation().pack_encode(a.dtype(), a.source(2), a.value[3], a.value[4], a.target(5), a.target(6));
+    nbytes = a.implementation().pack_encode(a.dtype(), a.source(2), a.value[3], a.value[4], a.target(5), a.target(6),
+                                            a.number(7));
     Py_END_ALLOW_THREADS
     return PyLong_FromSize_t(nbytes);
 }
@@ -112,7 +114,7 @@ PyObject* accumulate(PyObject*, PyObject* const* objects, Py_ssize_t count) {
     if (!a.ok) return nullptr;
     Py_BEGIN_ALLOW_THREADS
     const DefaultFloatingPoint environment;
-    a.implementation().accumulate(a.dtype(), static_cast<int>(a.value[2]), a.source(3), a.target(4), a.value[5]);
+    a.implementation().accumulate(a.dtype(), a.number(2), a.source(3), a.target(4), a.value[5]);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -134,13 +136,13 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
 PyMethodDef methods[] = {
     {"implementations", implementations, METH_NOARGS, "implementations() -> list of (name, supported), best first"},
     {"encode_body", fast(encode_body), METH_FASTCALL,
-     "encode_body(implementation, dtype, source, count, body) -> size"},
+     "encode_body(implementation, dtype, source, count, body, threads) -> size"},
     {"decode_body", fast(decode_body), METH_FASTCALL,
-     "decode_body(implementation, dtype, body, nbytes, target, count) -> status"},
+     "decode_body(implementation, dtype, body, nbytes, target, count, threads) -> status"},
     {"decode_reduce", fast(decode_reduce), METH_FASTCALL,
-     "decode_reduce(implementation, dtype, op, body, nbytes, accumulator, count) -> status"},
+     "decode_reduce(implementation, dtype, op, body, nbytes, accumulator, count, threads) -> status"},
     {"pack_encode", fast(pack_encode), METH_FASTCALL,
-     "pack_encode(implementation, dtype, accumulator, count, divisor, target, body) -> size"},
+     "pack_encode(implementation, dtype, accumulator, count, divisor, target, body, threads) -> size"},
     {"widen", fast(widen), METH_FASTCALL, "widen(implementation, dtype, source, accumulator, count)"},
     {"accumulate", fast(accumulate), METH_FASTCALL,
      "accumulate(implementation, dtype, op, source, accumulator, count)"},

@@ -38,6 +38,7 @@ class ControlChannel:
         self._sequence = 0
         self._call = ""
         self._compares = False
+        self._announced = False
         self._failed_here: set[int] = set()
         self._failures: dict[int, tuple[str, str]] = {}
         self._end: tuple[int, str] | None = None
@@ -82,12 +83,14 @@ class ControlChannel:
             kind = PeerFailedError.__name__
             text = f"rank {self._communicator.rank} raised {type(error).__name__} in {self._call}: {error}"
         self._failed_here.add(self._sequence)
+        self._announced = True
         self._send(self._peers, _FAILURE_TAG, self._sequence, kind, text)
 
     def announce_end(self, reason: str) -> None:
         """Tell the other ranks that this one takes part in no later call, or in none since they are out of step."""
         last = self._end[0] if self._end and self.broken else self._sequence
         text = f"rank {self._communicator.rank} takes no part: {reason}"
+        self._announced = True
         self._send(self._peers, _FAILURE_TAG, last, _END, text)
 
     def listen(self) -> None:
@@ -126,7 +129,9 @@ class ControlChannel:
         return self._end is not None and self._sequence > self._end[0]
 
     def close(self) -> None:
-        self._communicator.Free()
+        # Others may not have read it, and MPI would give it to them in the next communicator of this one's number.
+        if not self._announced:
+            self._communicator.Free()
 
     def _tag(self) -> int:
         return _FIRST_CALL_TAG + self._sequence % _CALL_TAGS

@@ -11,13 +11,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import tee
 from typing import Any
 
 from mpi4py import MPI
 
 from zipccl.buffers import Buffer, BufferPool, never_free
+from zipccl.config import Config
 from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
-from zipccl.transport.base import Receive, Send
+from zipccl.transport.base import Coder, Receive, Send, Step, Transfer
 from zipccl.transport.control import ControlChannel
 
 _SPINS_BEFORE_YIELD = 200
@@ -27,16 +29,28 @@ _IN_FLIGHT = 4
 """Messages posted at a time in each direction, at least; with more peers, two a peer."""
 
 
-class MpiTransport:
-    """Implements Transport over a communicator of its own."""
+_NOTE_TAG, _TRANSFER_TAG = 2, 3
+"""Of notes and transfers; the schedules use tags below."""
 
-    def __init__(self, communicator: MPI.Comm, nodes: Sequence[int], timeout: float) -> None:
+_TEXT_NBYTES = 256
+
+
+class MpiTransport:
+    """Moves what is in CPU memory, and lets ranks tell each other about their calls, by MPI.
+
+    All ranks call the same method in the same order. Every method that waits raises CollectiveTimeoutError when nothing
+    has moved for the time-out, TransportError when MPI or another rank fails, and MismatchError when the ranks' calls
+    do not fit.
+    """
+
+    def __init__(self, communicator: MPI.Comm, nodes: Sequence[int], config: Config) -> None:
         self._communicator = communicator
         self._control = ControlChannel(communicator.Dup())
         self.rank: int = communicator.rank
         self.size: int = communicator.size
         self.nodes = nodes
-        self._timeout = timeout
+        self._timeout = config.timeout
+        self._max_message_nbytes = config.max_message_nbytes
         self._pool = BufferPool()
         self._process = os.getpid()
         self._closed = False
@@ -44,27 +58,100 @@ class MpiTransport:
         atexit.register(_announce_exit, weakref.ref(self))
 
     def begin(self, call: str, *, compare: bool) -> None:
+        """Begin a call of all ranks.
+
+        Args:
+            call: describes it, in words that are equal on all ranks.
+            compare: exchange the descriptions and raise MismatchError on all ranks if they differ.
+        """
         self._control.begin(call)
         if compare:
             self._control.compare(self._poll)
 
     def announce(self, error: BaseException) -> None:
+        """Make the other ranks raise in the current call too, because this one cannot finish it."""
         self._control.announce(error)
 
     @property
     def broken(self) -> bool:
+        """Whether no later call can succeed, because another rank makes none."""
         return self._control.broken
 
     def announce_end(self, reason: str) -> None:
+        """Make the other ranks raise in all later calls, because this one will make none."""
         self._control.announce_end(reason)
 
-    def exchange(
-        self, sends: Iterable[Send], receives: Iterable[Receive], local: Iterable[Callable[[], None]] = ()
-    ) -> None:
-        exchange = _Exchange(self._communicator, self._pool, sends, receives, local)
+    def exchange(self, steps: Iterable[Step], coder: Coder, local: Iterable[Callable[[], None]] = ()) -> None:
+        """Send and receive messages, a few of each at a time, each in its order; coding overlaps with them.
+
+        Steps do not wait for one another, except where a send is not ready.
+
+        Args:
+            local: what else is to be done, in small steps, while there is nothing to send or receive.
+        """
+        exchange = _Exchange(self._communicator, self._pool, steps, coder, local)
         self._finish(exchange, exchange.advance, exchange.describe, exchange)
 
+    def exchange_notes(
+        self, sends: Sequence[tuple[int, bytes]], receives: Sequence[int], nbytes: int
+    ) -> list[bytearray]:
+        """Send notes of nbytes bytes to peers, given as (peer, note), and return those from the peers to receive from.
+
+        A peer may occur several times; its notes stay in order.
+        """
+        notes = [bytearray(nbytes) for _ in receives]
+        outgoing = [self._communicator.Isend([note, MPI.BYTE], peer, _NOTE_TAG) for peer, note in sends]
+        incoming = [
+            self._communicator.Irecv([note, MPI.BYTE], peer, _NOTE_TAG)
+            for peer, note in zip(receives, notes, strict=True)
+        ]
+
+        def describe() -> str:
+            missing = {peer for peer, request in zip(receives, incoming, strict=True) if not request.Test()}
+            return f"a note from rank {', '.join(map(str, sorted(missing)))}"
+
+        requests = outgoing + incoming
+        self._finish((sends, notes, requests), lambda: MPI.Request.Testall(requests), describe)
+        return notes
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in rank order."""
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        note = text.encode()[:_TEXT_NBYTES].ljust(_TEXT_NBYTES, b"\0")
+        notes = self.exchange_notes([(peer, note) for peer in peers], peers, _TEXT_NBYTES)
+        texts = [bytes(note).rstrip(b"\0").decode(errors="replace") for note in notes]
+        return [*texts[: self.rank], text, *texts[self.rank :]]
+
+    def transfer(self, sends: Sequence[Transfer], receives: Sequence[Transfer], owner: object = None) -> None:
+        """Send bytes to peers and receive bytes from them, all at once; both sides know how many.
+
+        Args:
+            owner: what keeps the memory alive.
+        """
+        parts = self._max_message_nbytes
+        requests = [
+            start(_memory(transfer.address + at, min(parts, transfer.nbytes - at)), transfer.peer, _TRANSFER_TAG)
+            for start, transfers in ((self._communicator.Irecv, receives), (self._communicator.Isend, sends))
+            for transfer in transfers
+            for at in range(0, transfer.nbytes, parts)
+        ]
+        peers = sorted({transfer.peer for transfer in (*sends, *receives)})
+        self._finish(
+            (owner, requests),
+            lambda: MPI.Request.Testall(requests),
+            lambda: f"rank {', '.join(map(str, peers))} to send or receive",
+        )
+
+    def wait(self, done: Callable[[], bool], describe: Callable[[], str]) -> None:
+        """Wait until something is done, while listening to the other ranks.
+
+        Args:
+            describe: names what is waited for, for the error when nothing happens for the time-out.
+        """
+        self._poll(done, describe)
+
     def all_gather(self, source: int, nbytes: int, target: int) -> None:
+        """Gather nbytes bytes from each rank, as they are, in rank order."""
         in_place = source == target + self.rank * nbytes
         self._wait(
             self._communicator.Iallgather(
@@ -73,15 +160,19 @@ class MpiTransport:
         )
 
     def all_to_all(self, source: int, nbytes: int, target: int) -> None:
+        """Exchange nbytes bytes with each rank, as they are."""
         self._wait(self._communicator.Ialltoall(_memory(source, nbytes, self.size), _memory(target, nbytes, self.size)))
 
     def broadcast(self, address: int, nbytes: int, root: int) -> None:
+        """Send nbytes bytes from the root to all, as they are."""
         self._wait(self._communicator.Ibcast(_memory(address, nbytes), root))
 
     def barrier(self) -> None:
+        """Wait until all ranks are here."""
         self._wait(self._communicator.Ibarrier())
 
     def close(self) -> None:
+        """Free what the transport holds."""
         self._closed = True
         self._pool.clear()
         if not self._failed and not MPI.Is_finalized():
@@ -147,15 +238,17 @@ class _Exchange:
         self,
         communicator: MPI.Comm,
         pool: BufferPool,
-        sends: Iterable[Send],
-        receives: Iterable[Receive],
+        steps: Iterable[Step],
+        coder: Coder,
         local: Iterable[Callable[[], None]],
     ) -> None:
         self._communicator = communicator
         self._pool = pool
-        self._sends = iter(sends)
+        self._coder = coder
+        sending, receiving = tee(steps)
+        self._sends = (send for step in sending for send in step.sends)
         self._next_send = next(self._sends, None)
-        self._receives = iter(receives)
+        self._receives = (receive for step in receiving for receive in step.receives)
         self._local = iter(local)
         self._outgoing: deque[tuple[list[MPI.Request], Buffer | None, Send]] = deque()
         self._incoming: deque[tuple[MPI.Request, int, Buffer | None, Receive]] = deque()
@@ -195,8 +288,8 @@ class _Exchange:
         return " and ".join(waits)
 
     def _start(self, send: Send) -> None:
-        buffer = self._pool.take(send.capacity) if send.capacity else None
-        memory = _memory(*send.prepare(buffer.address if buffer else 0))
+        buffer = self._pool.take(self._coder.capacity(send.piece)) if send.piece.compress else None
+        memory = _memory(*self._coder.prepare(send, buffer.address if buffer else 0))
         requests = [self._communicator.Isend(memory, peer, send.tag) for peer in send.peers]
         self._outgoing.append((requests, buffer, send))
         self._next_send = next(self._sends, None)
@@ -206,15 +299,16 @@ class _Exchange:
         receive = next(self._receives, None)
         if receive is None:
             return
-        buffer = self._pool.take(receive.capacity) if receive.target is None else None
-        address = buffer.address if buffer else receive.target or 0
-        request = self._communicator.Irecv(_memory(address, receive.capacity), receive.peer, receive.tag)
+        capacity = self._coder.capacity(receive.piece)
+        buffer = self._pool.take(capacity) if receive.piece.compress or receive.use else None
+        address = buffer.address if buffer else receive.piece.address
+        request = self._communicator.Irecv(_memory(address, capacity), receive.peer, receive.tag)
         self._incoming.append((request, address, buffer, receive))
 
     def _consume(self) -> None:
         _, address, buffer, receive = self._incoming.popleft()
         self._post_receive()
-        receive.consume(address, self._status.Get_count(MPI.BYTE))
+        self._coder.consume(receive, address, self._status.Get_count(MPI.BYTE))
         if buffer:
             self._pool.give_back(buffer)
         self.moved += 1
