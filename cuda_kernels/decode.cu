@@ -15,12 +15,15 @@ struct DecodePart {
     u64 first_work;
 };
 
-struct BlockPlace {
-    u8 code;
-    u8 base;
-    u8 mask;
-    u32 static_offset;  // within the tile's parts
+// A block's directory entry, and where its parts are within the tile's.
+struct alignas(16) BlockPlace {
+    u32 entry;  // code, base and mask, a byte each
+    u32 static_offset;
     u32 variable_offset;
+
+    __device__ __forceinline__ u32 code() const { return entry & 255; }
+    __device__ __forceinline__ u32 base() const { return entry >> 8 & 255; }
+    __device__ __forceinline__ u32 mask() const { return entry >> 16; }
 };
 
 // Levels 1 and 2 and the escapes of a block take no more.
@@ -28,7 +31,7 @@ constexpr u32 MAX_DEEPER_NBYTES = 2 * (BLOCK_COUNT / 4) + BLOCK_COUNT;
 
 // What a warp needs for a block.
 struct DecodeScratch {
-    u32 levels[MAX_DEEPER_NBYTES / 4 + 2];  // levels 1 and 2 and the escapes; what is behind them is read, but not used
+    alignas(8) u32 levels[MAX_DEEPER_NBYTES / 4 + 2];  // levels 1 and 2 and the escapes; what is behind them is read, but not used
     u8 exponent[2][BLOCK_COUNT];            // of the values that reach levels 1 and 2
 };
 
@@ -51,15 +54,7 @@ struct Output {
     // A lane's values of a block, whose first value has that number.
     __device__ __forceinline__ void put(u64 first, const LaneValues& values) const {
         if constexpr (REDUCE) {
-            u8* const block = target + first * ACCUMULATOR_ITEMSIZE;
-            LaneAccumulators accumulators;
-            if (op != SET) accumulators.load(block);
-#pragma unroll
-            for (u32 i = 0; i < LANE_COUNT; ++i) {
-                const Accumulator value = Element::widen(values.value(i));
-                accumulators.set(i, op == SET ? value : combine(op, accumulators.value(i), value));
-            }
-            accumulators.store(block);
+            combine_lane(op, values, target + first * ACCUMULATOR_ITEMSIZE);
         } else {
             values.store(target + first * ITEMSIZE);
         }
@@ -81,8 +76,23 @@ constexpr u32 KEPT_ROWS = 3;
 
 __device__ __forceinline__ u32 bit_at(const u8* bits, u32 i) { return bits[i / 8] >> (i % 8) & 1; }
 
+// Decodes the blocks of a warp, one after the other.
 template <class F>
 struct FloatDecoder {
+    // The scratch memory: the levels as words and as bytes, and the exponents of the values that reach levels 1 and 2.
+    const SharedItems<u32> words;
+    const SharedItems<u8> bytes;
+    const SharedItems<u8> exponents_1;
+    const SharedItems<u8> exponents_2;
+    const u32 lane_bit = 1u << lane_index();
+    const u32 magnitudes = 0x7FFF7FFF;
+
+    __device__ __forceinline__ explicit FloatDecoder(const DecodeScratch& scratch)
+        : words(scratch.levels),
+          bytes(reinterpret_cast<const u8*>(scratch.levels)),
+          exponents_1(scratch.exponent[0]),
+          exponents_2(scratch.exponent[1]) {}
+
     // What codes 0, 1 and 2 of a level stand for, a byte each.
     __device__ static constexpr u32 offsets_of(u32 table, u32 level) {
         constexpr int offsets[TABLES][2][3] = {
@@ -108,10 +118,10 @@ struct FloatDecoder {
         __device__ __forceinline__ u32 deeper() const { return first & second; }
 
         // Read a row of count codes, or of 32 if that is more, from its bits on.
-        __device__ static __forceinline__ Row of(u32 low, u32 high, u32 count) {
+        __device__ static __forceinline__ Row of(uint2 bits, u32 count) {
             count = smaller(count, LANES);
             const u32 inside = shift_right(~0u, LANES - count);
-            return {low & inside, (shift_right(low, count) | shift_left(high, LANES - count)) & inside};
+            return {bits.x & inside, (shift_right(bits.x, count) | shift_left(bits.y, LANES - count)) & inside};
         }
     };
 
@@ -132,19 +142,12 @@ struct FloatDecoder {
     };
 
     // Read the levels after level 0, at most room bytes, and store the exponents of the values that reach level 1.
-    // Return what they take. Unit is of what the room and the address are multiples.
-    template <class Unit>
-    __device__ static __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base,
-                                                             DecodeScratch& scratch) {
-        const u32 staged = smaller(room, MAX_DEEPER_NBYTES) / u32(sizeof(Unit));
-        const SharedItems<Unit> units(reinterpret_cast<const Unit*>(scratch.levels));
+    // Return what they take.
+    __device__ __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base) const {
+        const u32 staged = smaller(room, MAX_DEEPER_NBYTES);
 #pragma unroll 1
-        for (u32 i = lane_index(); i < staged; i += LANES) units.store(reinterpret_cast<const Unit*>(levels)[i], i);
+        for (u32 i = lane_index(); i < staged; i += LANES) bytes.store(levels[i], i);
         __syncwarp();
-        const SharedItems<u32> words(scratch.levels);
-        const SharedItems<u8> bytes(reinterpret_cast<const u8*>(scratch.levels));
-        const u32 lane_bit = kept(1u << lane_index());
-
         const u32 level_2 = rows_nbytes(count_1);
         if (level_2 > room) return DOES_NOT_FIT;
         Row rows[KEPT_ROWS];
@@ -152,39 +155,40 @@ struct FloatDecoder {
 #pragma unroll
         for (u32 row = 0; row < KEPT_ROWS; ++row) {
             if (row * LANES >= count_1) break;
-            rows[row] = Row::of(words.load(2 * row), words.load(2 * row + 1), count_1 - row * LANES);
+            rows[row] = Row::of(words.load_two(2 * row), count_1 - row * LANES);
             count_2 += __popc(rows[row].deeper());
         }
 #pragma unroll 1
         for (u32 row = KEPT_ROWS; row * LANES < count_1; ++row) {
-            count_2 += __popc(Row::of(words.load(2 * row), words.load(2 * row + 1), count_1 - row * LANES).deeper());
+            count_2 += __popc(Row::of(words.load_two(2 * row), count_1 - row * LANES).deeper());
         }
 
         u32 end = level_2 + rows_nbytes(count_2);
         if (end > room) return DOES_NOT_FIT;
-        const SharedItems<u8> exponent_2(scratch.exponent[1]);
         const Meaning meaning_2(base, offsets(table, 1));
 #pragma unroll 1
         for (u32 start = 0; start < count_2; start += LANES) {
             const u32 place = level_2 + start / 4;
             const u32 shift = place % 4 * 8;
-            const u32 first = words.load(place / 4);
-            const u32 second = words.load(place / 4 + 1);
-            const u32 third = words.load(place / 4 + 2);
-            const Row row = Row::of(__funnelshift_r(first, second, shift), __funnelshift_r(second, third, shift),
-                                    count_2 - start);
+            SharedItems<u32> from = words;
+            from.skip(place / 4);
+            const u32 first = from.load(0);
+            const u32 second = from.load(1);
+            const u32 third = from.load(2);
+            const uint2 bits = make_uint2(__funnelshift_r(first, second, shift), __funnelshift_r(second, third, shift));
+            const Row row = Row::of(bits, count_2 - start);
             const u32 escapes = __popc(row.deeper());
             if (end + escapes > room) return DOES_NOT_FIT;
             SharedItems<u8> next = bytes;
             next.skip(end);
-            exponent_2.store(meaning_2.of(row, lane_bit, next), start + lane_index());
+            exponents_2.store(meaning_2.of(row, lane_bit, next), start + lane_index());
             end += escapes;
         }
         __syncwarp();
 
-        SharedItems<u8> exponent_1(scratch.exponent[0]);
+        SharedItems<u8> exponent_1 = exponents_1;
         exponent_1.skip(lane_index());
-        SharedItems<u8> next = exponent_2;
+        SharedItems<u8> next = exponents_2;
         const Meaning meaning_1(base, offsets(table, 0));
 #pragma unroll
         for (u32 row = 0; row < KEPT_ROWS; ++row) {
@@ -194,7 +198,7 @@ struct FloatDecoder {
         }
 #pragma unroll 1
         for (u32 row = KEPT_ROWS; row * LANES < count_1; ++row) {
-            const Row one = Row::of(words.load(2 * row), words.load(2 * row + 1), count_1 - row * LANES);
+            const Row one = Row::of(words.load_two(2 * row), count_1 - row * LANES);
             exponent_1.store(meaning_1.of(one, lane_bit, next), row * LANES);
             next.skip(__popc(one.deeper()));
         }
@@ -222,10 +226,10 @@ struct FloatDecoder {
     }
 
     // Decode a coded block; return whether its codes take the size that the entry tells.
-    __device__ static __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
-                                                        const u8* variable_part, DecodeScratch& scratch,
-                                                        LaneValues& values) {
-        const u32 nbytes = coded_variable_nbytes(place.code);
+    __device__ __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
+                                                        const u8* variable_part,
+                                                 LaneValues& values) const {
+        const u32 nbytes = coded_variable_nbytes(place.code());
         if (nbytes < F::ORIGIN_NBYTES) return false;
         const u32 origin = read_origin(variable_part);
         const u32 first = static_part[F::REST_NBYTES + lane_index()];
@@ -234,23 +238,17 @@ struct FloatDecoder {
         const u32 own = __popc(deeper);
         const u32 end = inclusive_scan(own);
         const u32 count_1 = __shfl_sync(FULL_WARP, end, LANES - 1);
-        const u32 base = place.base;
-        // Only of types of one byte is there a part of an odd size before this one.
-        using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
-        const u8* const levels = variable_part + F::ORIGIN_NBYTES;
-        const u32 room = nbytes - F::ORIGIN_NBYTES;
-        const u32 table = place.code >> TABLE_SHIFT;
-        const u32 taken = misalignment(levels, sizeof(Unit)) == 0
-                              ? read_deeper_levels<Unit>(levels, room, count_1, table, base, scratch)
-                              : read_deeper_levels<u8>(levels, room, count_1, table, base, scratch);
+        const u32 base = place.base();
+        const u32 taken = read_deeper_levels(variable_part + F::ORIGIN_NBYTES, nbytes - F::ORIGIN_NBYTES, count_1,
+                                             place.code() >> TABLE_SHIFT, base);
         if (taken == DOES_NOT_FIT || (F::ORIGIN_NBYTES + taken + 1) / 2 * 2 != nbytes) return false;
 
         u32 exponent[2];
-        const u32 meaning = (base & 255) | (base - 1 & 255) << 8 | (base - 2 & 255) << 16;
+        const u32 meaning = bytes_minus(base * 0x00010101, 0x00020100);
         const u32 codes = spread_to_nibbles(first) | spread_to_nibbles(second) << 1;
         exponent[0] = permute(meaning, 0, codes);
         exponent[1] = permute(meaning, 0, codes >> 16);
-        SharedItems<u8> next(scratch.exponent[0]);
+        SharedItems<u8> next = exponents_1;
         next.skip(end - own);
 #pragma unroll
         for (u32 i = 0; i < LANE_COUNT; ++i) {
@@ -265,19 +263,19 @@ struct FloatDecoder {
         } else {
             read_bit_planes(static_part, F::REST_BITS, rest);
         }
-        join(exponent, rest, origin, place.mask, static_part + F::CODED_STATIC_NBYTES, values);
+        join(exponent, rest, origin, place.mask(), static_part + F::CODED_STATIC_NBYTES, values);
         return true;
     }
 
     // Put a lane's values together, with the low planes that the mask tells.
-    __device__ static __forceinline__ void join(const u32 (&exponent)[2], const u32 (&rest)[2], u32 origin, u32 mask,
-                                                const u8* planes, LaneValues& values) {
+    __device__ __forceinline__ void join(const u32 (&exponent)[2], const u32 (&rest)[2], u32 origin, u32 mask,
+                                                const u8* planes, LaneValues& values) const {
         if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
             // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
                 const u32 rotated = __byte_perm(rest[i / 2], exponent[i / 2], i % 2 ? 0x7362 : 0x5140);
-                values.word[i] = (rotated >> 1 & 0x7FFF7FFF) | (rotated << 15 & 0x80008000);
+                values.word[i] = select_bits(magnitudes, rotated >> 1, rotated << 15);
             }
         } else {
             Word word[LANE_COUNT];
@@ -311,11 +309,10 @@ struct FloatDecoder {
     }
 
     // Decode a sparse block; return whether its codes take the size that the entry tells.
-    __device__ static __forceinline__ bool decode_sparse(const BlockPlace& place, const u8* part,
-                                                         DecodeScratch& scratch, Word* compact,
-                                                         LaneValues& values) {
+    __device__ __forceinline__ bool decode_sparse(const BlockPlace& place, const u8* part, Word* compact,
+                                                  LaneValues& values) const {
         constexpr u32 HEAD_NBYTES = F::ORIGIN_NBYTES + 1 + BIT_PLANE_NBYTES;
-        const u32 nbytes = place.base * ITEMSIZE;
+        const u32 nbytes = place.base() * ITEMSIZE;
         if (nbytes < HEAD_NBYTES) return false;
         const u32 origin = read_origin(part);
         const u32 base = part[F::ORIGIN_NBYTES];
@@ -335,21 +332,21 @@ struct FloatDecoder {
             codes |= code << (start / 16);
             count_1 += __popc(lanes_with(code == DEEPER));
         }
-        const u32 taken = read_deeper_levels<u8>(part + level_1, nbytes - level_1, count_1, place.code - CODE_SPARSE,
-                                                 base, scratch);
+        const u32 taken = read_deeper_levels(part + level_1, nbytes - level_1, count_1, place.code() - CODE_SPARSE,
+                                                 base);
         if (taken == DOES_NOT_FIT) return false;
         const u32 low = level_1 + taken;
-        if ((low + low_nbytes(place.mask, count) + ITEMSIZE - 1) / ITEMSIZE * ITEMSIZE != nbytes) return false;
+        if ((low + low_nbytes(place.mask(), count) + ITEMSIZE - 1) / ITEMSIZE * ITEMSIZE != nbytes) return false;
 
         const u32 plane_nbytes = (count + 7) / 8;
-        const u8* next = scratch.exponent[0];
+        SharedItems<u8> next = exponents_1;
         for (u32 start = 0; start < count; start += LANES) {
             const u32 i = start + lane_index();
             const bool inside = i < count;
             const u32 code = codes >> (start / 16) & 3;
             const u32 deeper = __ballot_sync(FULL_WARP, code == DEEPER);
             if (inside) {
-                const u32 exponent = code == DEEPER ? next[__popc(deeper & lanes_below())] : base - code & 255;
+                const u32 exponent = code == DEEPER ? next.load(__popc(deeper & (lane_bit - 1))) : base - code & 255;
                 u32 rest = 0;
                 if constexpr (F::REST_BITS == 8) {
                     rest = part[HEAD_NBYTES + i];
@@ -359,9 +356,9 @@ struct FloatDecoder {
                         rest |= bit_at(part + HEAD_NBYTES + bit * plane_nbytes, i) << bit;
                     }
                 }
-                compact[i] = Parts<F>::join(field_of(exponent, origin), rest, read_low(part + low, place.mask, count, i));
+                compact[i] = Parts<F>::join(field_of(exponent, origin), rest, read_low(part + low, place.mask(), count, i));
             }
-            next += __popc(deeper);
+            next.skip(__popc(deeper));
         }
         __syncwarp();
         u32 from = end - __popc(present);
@@ -432,7 +429,7 @@ __device__ __forceinline__ void find_tile(const DecodePart& part, const Layout& 
                 entry.code = entries[block];
                 if constexpr (D::IS_FLOAT) entry.base = entries[layout.blocks + block];
                 if constexpr (D::LOW_PLANES > 0) entry.mask = entries[2 * layout.blocks + block];
-                shared.place[block] = {u8(entry.code), u8(entry.base), u8(entry.mask), 0, 0};
+                shared.place[block].entry = entry.code | entry.base << 8 | entry.mask << 16;
             }
             valid &= is_valid(entry);
             static_sizes[i] = static_nbytes_of(entry);
@@ -474,9 +471,16 @@ __device__ __forceinline__ void find_tile(const DecodePart& part, const Layout& 
 }
 
 // Decode a block; return whether its codes take the size that its entry tells. One warp.
-__device__ __forceinline__ bool decode_block(const BlockPlace& place, const u8* static_part, const u8* variable_part,
-                                             DecodeShared& shared, LaneValues& values) {
-    if (place.code == CODE_RAW) {
+__device__ __forceinline__ bool decode_block(const FloatDecoder<D>& decoder, const BlockPlace& place,
+                                             const u8* static_part, const u8* variable_part, DecodeShared& shared,
+                                             LaneValues& values) {
+    if constexpr (D::IS_FLOAT) {
+        if (is_coded(place.code())) return decoder.decode_coded(place, static_part, variable_part, values);
+        if (is_sparse(place.code())) {
+            return decoder.decode_sparse(place, variable_part, shared.values[warp_index()], values);
+        }
+    }
+    if (place.code() == CODE_RAW) {
         // In some lane the values of a float64 are from both parts.
         if constexpr (D::FULL_STATIC_NBYTES % LANE_NBYTES == 0) {
             const bool in_static = lane_index() * LANE_NBYTES < D::FULL_STATIC_NBYTES;
@@ -491,20 +495,10 @@ __device__ __forceinline__ bool decode_block(const BlockPlace& place, const u8* 
         }
         return true;
     }
-    if (place.code == CODE_ZERO || place.code == CODE_CONSTANT) {
-        const Word value = place.code == CODE_ZERO ? Word(0) : load_value(variable_part);
+    const Word value = place.code() == CODE_ZERO ? Word(0) : load_value(variable_part);
 #pragma unroll
-        for (u32 i = 0; i < LANE_COUNT; ++i) values.set(i, value);
-        return true;
-    }
-    if constexpr (D::IS_FLOAT) {
-        if (is_sparse(place.code)) {
-            return FloatDecoder<D>::decode_sparse(place, variable_part, shared.scratch[warp_index()],
-                                                  shared.values[warp_index()], values);
-        }
-        return FloatDecoder<D>::decode_coded(place, static_part, variable_part, shared.scratch[warp_index()], values);
-    }
-    return false;
+    for (u32 i = 0; i < LANE_COUNT; ++i) values.set(i, value);
+    return true;
 }
 
 template <bool REDUCE>
@@ -523,10 +517,11 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
         return;
     }
     const u32 blocks = layout.tiles ? layout.blocks_in_tile(tile) : 0;
+    const FloatDecoder<D> decoder(shared.scratch[warp_index()]);
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
         const BlockPlace place = shared.place[block];
         LaneValues values;
-        const bool right = decode_block(place, part.body + shared.static_start + place.static_offset,
+        const bool right = decode_block(decoder, place, part.body + shared.static_start + place.static_offset,
                                         part.body + shared.variable_start + place.variable_offset, shared, values);
         if (right) {
             output.put((tile * TILE_BLOCKS + block) * BLOCK_COUNT, values);

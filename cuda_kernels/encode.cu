@@ -90,8 +90,8 @@ struct GlobalBytes {
 
 // Writes rows of codes: the first bits of all codes of a row, then the second bits. A lane writes eight bits.
 struct RowWriter {
-    u32 first_bit = kept(8 * lane_index());
-    u32 first_count = kept(4 * lane_index());  // least number of codes that reach the lane
+    u32 first_bit = 8 * lane_index();
+    u32 first_count = 4 * lane_index();  // least number of codes that reach the lane
 
     // Write a row of count codes, or of 32 if that is more; the lane's byte goes to lane_out[offset].
     template <class Out>
@@ -156,14 +156,9 @@ __device__ __forceinline__ bool plan_equal(const LaneValues& values, BlockPlan& 
     return true;
 }
 
+// Encodes the blocks of a warp, one after the other.
 template <class F>
 struct FloatEncoder {
-    // The exponents of a lane's values and how many of their bits there are.
-    struct Exponents {
-        u32 packed[2];
-        u32 rest[2];
-    };
-
     // What a value that reaches level 1 can be: an index for o = +2, +1, -3, -4, -5, -6, -7 and all others. Functions
     // of it are given as eight bytes.
     static constexpr int INDEXED[7] = {2, 1, -3, -4, -5, -6, -7};
@@ -173,6 +168,26 @@ struct FloatEncoder {
 
         // Four times the byte of each selector's lowest nibble; see ``index_of``.
         __device__ __forceinline__ u32 of(u32 index) const { return permute(low, high, index); }
+    };
+
+    // The values of a block that reach a level, one behind the other: exponents; with the codes of both levels above.
+    const SharedItems<u8> reached_1;
+    const SharedItems<u16> reached_2;
+    const RowWriter writer;
+    const u32 below_lane = lanes_below();
+    const u32 signs = 0x00010001;
+    // Votes on the table: of o = +2, -4 and -7 they are +5, -1 and -4, and of o = -5 and +1 they are +1 and -1. Four and
+    // one are added.
+    const Bytes8 symmetric_votes = {0x03040409, 0x04000404};
+    const Bytes8 falling_votes = {0x01010001, 0x01010102};
+
+    __device__ __forceinline__ explicit FloatEncoder(const Reached& reached)
+        : reached_1(reached.level_1), reached_2(reached.level_2) {}
+
+    // The exponents of a lane's values and how many of their bits there are.
+    struct Exponents {
+        u32 packed[2];
+        u32 rest[2];
     };
 
     // Return the index in the lowest nibble, and indices of all others above it.
@@ -209,14 +224,12 @@ struct FloatEncoder {
     }
 
     // Split a lane's values; origin is of float64.
-    __device__ static __forceinline__ void split(const LaneValues& values, u32 origin, Exponents& split) {
+    __device__ __forceinline__ void split(const LaneValues& values, u32 origin, Exponents& split) const {
         if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
             // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
             u32 rotated[4];
 #pragma unroll
-            for (u32 i = 0; i < 4; ++i) {
-                rotated[i] = (values.word[i] << 1 & 0xFFFEFFFE) | (values.word[i] >> 15 & 0x00010001);
-            }
+            for (u32 i = 0; i < 4; ++i) rotated[i] = select_bits(signs, values.word[i] >> 15, values.word[i] << 1);
 #pragma unroll
             for (u32 half = 0; half < 2; ++half) {
                 split.packed[half] = __byte_perm(rotated[2 * half], rotated[2 * half + 1], 0x7531);
@@ -310,9 +323,10 @@ struct FloatEncoder {
     }
 
     // Put together the exponents of the values that reach level 1; return how many they are.
-    __device__ static __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper, SharedItems<u8> reached) {
+    __device__ __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper) const {
         const u32 own = __popc(deeper);
         const u32 end = inclusive_scan(own);
+        SharedItems<u8> reached = reached_1;
         reached.skip(end - own);
 #pragma unroll
         for (u32 i = 0; i < LANE_COUNT; ++i) {
@@ -348,10 +362,7 @@ struct FloatEncoder {
     };
 
     // As in reference.py; all values that matter reach level 1.
-    __device__ static __forceinline__ u32 choose_table(const Rows& rows, u32 base) {
-        // Of o = +2, -4 and -7 the votes are +5, -1 and -4; of o = -5 and +1 they are +1 and -1. Four and one are added.
-        const Bytes8 symmetric_votes = {kept(0x03040409), kept(0x04000404)};
-        const Bytes8 falling_votes = {kept(0x01010001), kept(0x01010102)};
+    __device__ __forceinline__ u32 choose_table(const Rows& rows, u32 base) const {
         u32 symmetric = 0;
         u32 falling = 0;
         u32 voters = 0;
@@ -378,11 +389,8 @@ struct FloatEncoder {
     // Code levels 1 and 2 in rows at out, and the escapes behind them, as far as there is room, which there must be for
     // level 1. Return what they take. Out is SharedItems<u8> or GlobalBytes.
     template <class Out>
-    __device__ static __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base,
-                                                               SharedItems<u16> reached_2, Out out, u32 room) {
+    __device__ __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base, Out out, u32 room) const {
         const Bytes8 codes = codes_of(table);
-        const u32 below_lane = kept(lanes_below());
-        const RowWriter writer;
         Out lane_out = out;
         lane_out.skip(lane_index());
         u32 count_2 = 0;
@@ -413,11 +421,12 @@ struct FloatEncoder {
         u32 end = level_2 + rows_nbytes(count_2);
         const bool fits = end <= room;
         lane_out.skip(level_2);
-        reached_2.skip(lane_index());
+        SharedItems<u16> next = reached_2;
+        next.skip(lane_index());
 #pragma unroll 1
         for (u32 start = 0; start < count_2; start += LANES) {
             const u32 left = count_2 - start;
-            const u32 reached = lane_index() < left ? reached_2.load() : 0;
+            const u32 reached = lane_index() < left ? next.load() : 0;
             const u32 first = lanes_with(reached & 4 << 8);
             const u32 second = lanes_with(reached & 8 << 8);
             if (fits) writer.write(lane_out, 0, first, second, left);
@@ -425,7 +434,7 @@ struct FloatEncoder {
             const u32 place = end + __popc(escaping & below_lane);
             if ((reached & 12 << 8) == 12 << 8 && place < room) out.store(reached, place);
             end += __popc(escaping);
-            reached_2.skip(LANES);
+            next.skip(LANES);
             lane_out.skip(8);
         }
         return end;
@@ -488,8 +497,7 @@ struct FloatEncoder {
     }
 
     // Make a plan for a block and write what does not depend on the plans of others.
-    __device__ static __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot, Reached& reached,
-                                                      BlockPlan& plan) {
+    __device__ __forceinline__ void plan_block(const LaneValues& values, u8* head, u8* slot, BlockPlan& plan) const {
         u32 origin = 0;
         const bool far_apart = F::ORIGIN_NBYTES && find_origin(values, origin);
         const u32 mask = find_low_planes(values);
@@ -521,13 +529,11 @@ struct FloatEncoder {
         base = refined;
         u32 deeper = level_0.first & level_0.second;
         if (sparse) deeper &= ~gather_bits(absent[0] & EVERY_BYTE, absent[1] & EVERY_BYTE);
-        const SharedItems<u8> reached_1(reached.level_1);
-        const u32 count_1 = collect(exponent, deeper, reached_1);
+        const u32 count_1 = collect(exponent, deeper);
         const Rows rows(reached_1, count_1, base);
         const u32 table = choose_table(rows, base);
         // Of a sparse block only the size is wanted.
-        const u32 deeper_nbytes = encode_deeper_levels(rows, table, base, SharedItems<u16>(reached.level_2),
-                                                       SharedItems<u8>(slot + F::ORIGIN_NBYTES),
+        const u32 deeper_nbytes = encode_deeper_levels(rows, table, base, SharedItems<u8>(slot + F::ORIGIN_NBYTES),
                                                        SLOT_NBYTES - F::ORIGIN_NBYTES);
 
         u32 nbytes = F::ORIGIN_NBYTES + deeper_nbytes;
@@ -584,8 +590,7 @@ struct FloatEncoder {
     }
 
     // Write a sparse block's variable part, value by value of those that are present.
-    __device__ static __forceinline__ void write_sparse(const u8* source, const BlockPlan& plan, u8* position,
-                                                        Reached& reached, u8* out) {
+    __device__ __forceinline__ void write_sparse(const u8* source, const BlockPlan& plan, u8* position, u8* out) const {
         LaneValues values;
         values.load(source);
         u32 present = 0;
@@ -610,7 +615,6 @@ struct FloatEncoder {
         out[1 + lane_index()] = u8(present);
         u8* const rest_planes = out + 1 + BIT_PLANE_NBYTES;
         u8* const level_0 = rest_planes + rest_nbytes(count);
-        const RowWriter writer;
         u32 count_1 = 0;
         for (u32 start = 0; start < count; start += LANES) {
             const u32 some = smaller(count - start, LANES);
@@ -633,14 +637,13 @@ struct FloatEncoder {
             const u32 second = __ballot_sync(FULL_WARP, code & 2);
             writer.write(GlobalBytes{level_0 + start / 4 + lane_index()}, 0, first, second, some);
             const u32 deeper = first & second;
-            if (code == DEEPER) reached.level_1[count_1 + __popc(deeper & lanes_below())] = u8(exponent);
+            if (code == DEEPER) reached_1.store(exponent, count_1 + __popc(deeper & below_lane));
             count_1 += __popc(deeper);
         }
         __syncwarp();
         u8* const level_1 = level_0 + rows_nbytes(count);
-        const Rows rows(SharedItems<u8>(reached.level_1), count_1, base);
-        out = level_1 + encode_deeper_levels(rows, table, base, SharedItems<u16>(reached.level_2), GlobalBytes{level_1},
-                                             u32(end - level_1));
+        const Rows rows(reached_1, count_1, base);
+        out = level_1 + encode_deeper_levels(rows, table, base, GlobalBytes{level_1}, u32(end - level_1));
 
         if constexpr (F::LOW_PLANES > 0) {
             for (u32 start = 0; start < count; start += LANES) {
@@ -674,10 +677,11 @@ struct FloatEncoder {
 };
 
 // Make the plan of a block.
-__device__ __forceinline__ void plan_block(const LaneValues& values, u32 block, EncodeShared& shared) {
+__device__ __forceinline__ void plan_block(const FloatEncoder<D>& encoder, const LaneValues& values, u32 block,
+                                           EncodeShared& shared) {
     BlockPlan& plan = shared.plan[block];
     if constexpr (D::IS_FLOAT) {
-        FloatEncoder<D>::plan_block(values, shared.head[block], shared.slot[block], shared.reached[warp_index()], plan);
+        encoder.plan_block(values, shared.head[block], shared.slot[block], plan);
     } else if (!plan_equal(values, plan)) {
         if (lane_index() == 0) plan = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
     }
@@ -738,8 +742,9 @@ __device__ __forceinline__ void write_coded_variable_parts(EncodeShared& shared,
 //
 // Args:
 //     has_heads: whether the heads of coded and raw blocks are written already.
-__device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeShared& shared, bool has_heads,
-                                            u8* static_parts, u8* variable_parts) {
+__device__ __forceinline__ void write_block(const FloatEncoder<D>& encoder, const u8* source, u32 block,
+                                            EncodeShared& shared, bool has_heads, u8* static_parts,
+                                            u8* variable_parts) {
     const BlockPlan& plan = shared.plan[block];
     const Entry entry = plan.directory_entry();
     u8* const static_part = static_parts + plan.static_offset;
@@ -752,8 +757,7 @@ __device__ __forceinline__ void write_block(const u8* source, u32 block, EncodeS
         values.load(source);
         FloatEncoder<D>::write_low_planes(values, entry.mask, static_part + D::CODED_STATIC_NBYTES);
     } else if (D::IS_FLOAT && is_sparse(entry.code)) {
-        FloatEncoder<D>::write_sparse(source, plan, shared.position[warp_index()], shared.reached[warp_index()],
-                                      variable_part);
+        encoder.write_sparse(source, plan, shared.position[warp_index()], variable_part);
     } else if (entry.code == CODE_RAW) {
         if (!has_heads) copy(static_part, source, D::FULL_STATIC_NBYTES, lane, LANES);
         copy(variable_part, source + D::FULL_STATIC_NBYTES, RAW_VARIABLE_NBYTES, lane, LANES);
@@ -807,6 +811,7 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     if (layout.blocks == 0) return;
     const u32 blocks = layout.blocks_in_tile(tile);
     u8* const source = part.values + tile * TILE_BLOCKS * BLOCK_NBYTES;
+    const FloatEncoder<D> encoder(shared.reached[warp_index()]);
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
         LaneValues values;
         if constexpr (PACKED) {
@@ -816,7 +821,7 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
         } else {
             values.load(source + block * BLOCK_NBYTES);
         }
-        plan_block(values, block, shared);
+        plan_block(encoder, values, block, shared);
     }
     if (threadIdx.x == 0) shared.work = work;
     __syncthreads();
@@ -830,7 +835,7 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     if (D::IS_FLOAT) write_coded_variable_parts(shared, blocks, variable_parts);
     if (only_heads && shared.all_coded) return write_directory(part.body, layout, tile, blocks, shared, states[work]);
     for (u32 block = warp_index(); block < blocks; block += WARPS) {
-        write_block(source + block * BLOCK_NBYTES, block, shared, only_heads, static_parts, variable_parts);
+        write_block(encoder, source + block * BLOCK_NBYTES, block, shared, only_heads, static_parts, variable_parts);
     }
     write_directory(part.body, layout, tile, blocks, shared, states[work]);
 }

@@ -7,8 +7,13 @@
 constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
 constexpr u32 THREADS = WARPS * LANES;
-// Thread blocks that a multiprocessor must have room for. Left to choose, the compiler makes room for more, and spills.
-constexpr u32 RESIDENT = ITEMSIZE < 8 ? 2 : 1;
+// Thread blocks that a multiprocessor must have room for. Left to choose, the compiler makes room for more, and spills;
+// for newer architectures it needs more registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr u32 RESIDENT = ITEMSIZE < 4 ? 2 : 1;
+#else
+constexpr u32 RESIDENT = 4;
+#endif
 constexpr u32 FULL_WARP = 0xFFFFFFFF;
 
 // How many consecutive values of a block a lane holds.
@@ -104,6 +109,13 @@ struct SharedItems {
         if constexpr (sizeof(T) == 4) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(place) : "memory");
         return value;
     }
+    // Two words, the first at an address that is a multiple of eight.
+    __device__ __forceinline__ uint2 load_two(u32 i) const {
+        uint2 two;
+        const u32 place = address + i * u32(sizeof(T));
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(two.x), "=r"(two.y) : "r"(place) : "memory");
+        return two;
+    }
     __device__ __forceinline__ void store(u32 value, u32 i = 0) const {
         const u32 place = address + i * u32(sizeof(T));
         if constexpr (sizeof(T) == 1) asm volatile("st.shared.u8 [%0], %1;" ::"r"(place), "r"(value) : "memory");
@@ -116,6 +128,7 @@ struct SharedItems {
     explicit SharedItems(const T* items) : items(const_cast<T*>(items)) {}
     void skip(u32 count) { items += count; }
     u32 load(u32 i = 0) const { return items[i]; }
+    uint2 load_two(u32 i) const { return *reinterpret_cast<const uint2*>(items + i); }
     void store(u32 value, u32 i = 0) const { items[i] = T(value); }
 #endif
 };

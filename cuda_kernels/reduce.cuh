@@ -189,13 +189,13 @@ using Accumulator = Element::Accumulator;
 using Arithmetic = Element::Arithmetic;
 constexpr u32 ACCUMULATOR_ITEMSIZE = sizeof(Accumulator);
 
+// Do what op says, unless it is SET.
 __device__ __forceinline__ Accumulator combine(u64 op, Accumulator a, Accumulator b) {
     switch (op) {
         case SUM: return Arithmetic::add(a, b);
         case PROD: return Arithmetic::multiply(a, b);
         case MIN: return Arithmetic::minimum(a, b);
-        case MAX: return Arithmetic::maximum(a, b);
-        default: return b;
+        default: return Arithmetic::maximum(a, b);
     }
 }
 
@@ -205,6 +205,18 @@ __device__ __forceinline__ Word pack(Accumulator a, u64 divisor) {
 
 // A lane's eight consecutive accumulator elements of a block, packed as in memory.
 using LaneAccumulators = LaneItems<Accumulator>;
+
+// Combine a block of accumulator elements with the lane's eight values.
+__device__ __forceinline__ void combine_lane(u64 op, const LaneValues& values, u8* block) {
+    LaneAccumulators accumulators;
+    if (op != SET) accumulators.load(block);
+#pragma unroll
+    for (u32 i = 0; i < LANE_COUNT; ++i) {
+        const Accumulator value = Element::widen(values.value(i));
+        accumulators.set(i, op == SET ? value : combine(op, accumulators.value(i), value));
+    }
+    accumulators.store(block);
+}
 
 // Round the lane's eight accumulator elements of a block to values.
 __device__ __forceinline__ void pack_lane(const u8* block, u64 divisor, LaneValues& values) {
@@ -217,8 +229,8 @@ __device__ __forceinline__ void pack_lane(const u8* block, u64 divisor, LaneValu
 __device__ __forceinline__ void combine_value(u64 op, Word value, u8* accumulators, u64 i) {
     u8* const address = accumulators + i * ACCUMULATOR_ITEMSIZE;
     const Accumulator widened = Element::widen(value);
-    const Accumulator old = op == SET ? widened : load_item<Accumulator>(address);
-    store_item<Accumulator>(address, combine(op, old, widened));
+    const Accumulator result = op == SET ? widened : combine(op, load_item<Accumulator>(address), widened);
+    store_item<Accumulator>(address, result);
 }
 
 __device__ __forceinline__ void pack_value(const u8* accumulators, u8* values, u64 i, u64 divisor) {

@@ -34,6 +34,9 @@ __device__ __forceinline__ T warp_sum(T value) {
 constexpr u32 EVERY_BYTE = 0x01010101;
 constexpr u32 HIGH_BITS = 0x80808080;
 
+// The bits of a where the mask has ones, else those of b.
+__device__ __forceinline__ u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
+
 // Bytes without a borrow from one to the next.
 __device__ __forceinline__ u32 bytes_minus(u32 a, u32 b) {
     return ((a | HIGH_BITS) - (b & ~HIGH_BITS)) ^ ((a ^ ~b) & HIGH_BITS);
@@ -87,14 +90,6 @@ __device__ __forceinline__ u32 permute(u32 low, u32 high, u32 selector) {
 #else
     return __byte_perm(low, high, selector);
 #endif
-}
-
-// Keep a value that many instructions use in a register: the compiler would work it out again at each use.
-__device__ __forceinline__ u32 kept(u32 value) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("" : "+r"(value));
-#endif
-    return value;
 }
 
 // Shifts that leave nothing where the distance is 32 or more, or negative.

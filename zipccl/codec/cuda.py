@@ -20,7 +20,7 @@ from zipccl.devices.base import Device, Memory
 # As in cuda_kernels/memory.cuh.
 _THREADS = 256
 _FINISH_THREADS = 64
-_LANE_COUNT = 8
+_WARPS = 8
 
 _TILE_STATE_NBYTES = 32
 _WORD_NBYTES = 8
@@ -254,7 +254,7 @@ class CudaCodec:
         self._device.launch(kernel, dtype, work, _THREADS, arguments, stream)
 
     def _launch_over(self, dtype: DType, kernel: str, arguments: tuple[int, ...], count: int, stream: int) -> None:
-        blocks = -(-count // (_THREADS * _LANE_COUNT))
+        blocks = -(-count // (_WARPS * wire.BLOCK_COUNT))
         if blocks:
             self._device.launch(kernel, dtype, blocks, _THREADS, arguments, stream)
 
