@@ -10,7 +10,7 @@ constexpr u32 THREADS = WARPS * LANES;
 // Thread blocks that a multiprocessor must have room for. Left to choose, the compiler makes room for more, and spills;
 // for newer architectures it needs more registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr u32 RESIDENT = ITEMSIZE < 8 ? 2 : 1;
+constexpr u32 RESIDENT = ITEMSIZE < 4 ? 2 : 1;
 #else
 constexpr u32 RESIDENT = 4;
 #endif
