@@ -181,7 +181,7 @@ class Communicator:
             arrays.check_separate(view, target)
         even = len(set(rows)) == 1 and not self._too_large(target)
         plan = self._plan(compress, algorithm, view, max(value_counts), even=even)
-        self._begin(f"all_gather({_what(view)}, counts={rows}, {plan})")
+        self._begin(f"all_gather({_what(view)}, counts={rows}, {plan.text})")
 
         def move(messages: Messages) -> None:
             if plan.algorithm == NATIVE:
@@ -220,7 +220,7 @@ class Communicator:
             recv_counts = self._rows(view, "recv_counts", recv_counts, ())
         if even:
             plan = self._plan(compress, algorithm, view, view.count // self.size, even=not self._too_large(view))
-            self._begin(f"all_to_all({_what(view)}, rows={send_rows[0]}, {plan})")
+            self._begin(f"all_to_all({_what(view)}, rows={send_rows[0]}, {plan.text})")
             receive_rows = send_rows
         else:
             # What two ranks have for each other tells only them how it is done; nothing is learnt from that.
@@ -283,7 +283,7 @@ class Communicator:
         arrays.check_separate(view, target)
         value_counts = _value_counts(view, rows)
         plan = self._plan(compress, algorithm, view, max(value_counts), even=len(set(rows)) == 1)
-        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan})")
+        self._begin(f"reduce_scatter({_what(view)}, counts={rows}, {op=}, {plan.text})")
 
         def move(messages: Messages) -> None:
             if plan.algorithm != GATHER:
@@ -317,7 +317,7 @@ class Communicator:
         if target.address != view.address:
             arrays.check_separate(view, target)
         plan = self._plan(compress, algorithm, view, shard_counts(view.count, self.size)[0])
-        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan})")
+        self._begin(f"all_reduce({_what(view)}, shape={view.shape}, {op=}, {plan.text})")
 
         def move(messages: Messages) -> None:
             if plan.algorithm != GATHER:
@@ -344,7 +344,7 @@ class Communicator:
         if target.address != view.address:
             arrays.check_separate(view, target)
         plan = self._plan(compress, algorithm, view, view.count, even=not self._too_large(view))
-        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan})")
+        self._begin(f"broadcast({_what(view)}, shape={view.shape}, {root=}, {plan.text})")
 
         def move(messages: Messages) -> None:
             if self.rank == root:
@@ -382,7 +382,7 @@ class Communicator:
         if target.address != view.address:
             arrays.check_separate(view, target)
         plan = self._plan(compress, algorithm, view, view.count)
-        self._begin(f"reduce({_what(view)}, shape={view.shape}, {op=}, {root=}, {plan})")
+        self._begin(f"reduce({_what(view)}, shape={view.shape}, {op=}, {root=}, {plan.text})")
 
         def move(messages: Messages) -> None:
             schedules = _SCHEDULES[plan.algorithm]
@@ -418,7 +418,7 @@ class Communicator:
         if self.rank == root and target.address + sum(value_counts[:root]) * view.dtype.itemsize != view.address:
             arrays.check_separate(view, target)
         plan = self._plan(compress, algorithm, view, max(value_counts))
-        self._begin(f"gather({_what(view)}, counts={rows}, {root=}, {plan})")
+        self._begin(f"gather({_what(view)}, counts={rows}, {root=}, {plan.text})")
 
         def move(messages: Messages) -> None:
             schedules = _SCHEDULES[plan.algorithm]
@@ -461,7 +461,7 @@ class Communicator:
         if self.rank == root and view.address + sum(value_counts[:root]) * view.dtype.itemsize != target.address:
             arrays.check_separate(view, target)
         plan = self._plan(compress, algorithm, view, max(value_counts))
-        self._begin(f"scatter({_what(view)}, counts={rows}, {root=}, {plan})")
+        self._begin(f"scatter({_what(view)}, counts={rows}, {root=}, {plan.text})")
 
         def move(messages: Messages) -> None:
             schedules = _SCHEDULES[plan.algorithm]

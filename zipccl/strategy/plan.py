@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Way:
         return f"{self.algorithm} {'compressed' if self.compress else 'raw'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """How one call is done.
 
@@ -42,5 +43,7 @@ class Plan:
     reason: str = ""
     choice: Choice | None = None
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """What ranks compare."""
         return f"{Way(self.algorithm, self.compress)}, pieces of {self.chunk_count}"

@@ -35,6 +35,9 @@ _WORTH_TRYING = 2.0
 
 _MAX_TRIED = 3
 
+_MAX_SETTLED = 1 << 12
+"""Plans that are kept, of calls that can be done in one way only: small ones should cost little."""
+
 # Ratios to expect of values that are near a Gaussian, until there are some to learn from.
 _EXPECTED_RATIO = {"bfloat16": 1.48, "float16": 1.15, "float32": 1.19, "float64": 1.14, "float8_e5m2": 1.35,
                    "float8_e4m3fn": 1.15}  # fmt: skip
@@ -83,6 +86,7 @@ class Strategy:
         self._agree = agree
         self._in_pieces = in_pieces
         self._choices: dict[tuple[object, ...], Choice] = {}
+        self._settled: dict[tuple[object, ...], Plan] = {}
 
     def plan(
         self,
@@ -105,13 +109,21 @@ class Strategy:
         Raises:
             ArgumentError: compress or algorithm is not one of its values, or the op has no such schedule.
         """
+        request = (op, compress, algorithm, dtype.code, count, even, alone)
+        if (settled := self._settled.get(request)) is not None:
+            return settled
         nbytes = count * dtype.itemsize
-        key = (op, compress, algorithm, dtype.code, _size_class(nbytes), even, alone)
-        choice = self._choices.get(key)
+        kind = (op, compress, algorithm, dtype.code, _size_class(nbytes), even, alone)
+        choice = self._choices.get(kind)
         if choice is None:
-            choice = self._choices[key] = self._choose(op, compress, algorithm, dtype, nbytes, even, alone)
+            choice = self._choices[kind] = self._choose(op, compress, algorithm, dtype, nbytes, even, alone)
         way = choice.way
-        return Plan(way.algorithm, way.compress, self._chunk_count(dtype, nbytes), choice.reason, choice)
+        plan = Plan(way.algorithm, way.compress, self._chunk_count(dtype, nbytes), choice.reason, choice)
+        if len(choice.ways) == 1:
+            if len(self._settled) >= _MAX_SETTLED:
+                self._settled.clear()
+            self._settled[request] = plan
+        return plan
 
     def record(self, plan: Plan, seconds: float) -> None:
         """Learn from a call that all ranks have made; there is nothing to learn from those that some make alone."""
