@@ -334,7 +334,7 @@ class SassDevice:
             place = Block(shared, Generic(self._memory, shared), index, constants)
             threads = np.arange(block + -block % LANES).reshape(-1, LANES)
             warps = [Warp(place, int(row[0]), row < block) for row in threads]
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):  # as on a GPU
                 while warps:
                     warps = [warp for warp in warps if warp.run(code)]
 

@@ -512,11 +512,10 @@ def _write_float(text: str, rounding: str = "") -> Callable[[Warp, NDArray[np.fl
     toward = {"RZ": np.float32(0), "RP": np.float32(np.inf), "RM": np.float32(-np.inf)}.get(rounding)
 
     def round_once(warp: Warp, value: NDArray[np.float64]) -> None:
-        with np.errstate(all="ignore"):
-            number = value.astype(np.float32)
-            if toward is not None:
-                away = np.abs(number) > np.abs(value) if rounding == "RZ" else (number - value) * toward < 0
-                number = np.where(away, np.nextafter(number, toward), number)
+        number = value.astype(np.float32)
+        if toward is not None:
+            away = np.abs(number) > np.abs(value) if rounding == "RZ" else (number - value) * toward < 0
+            number = np.where(away, np.nextafter(number, toward), number)
         put(warp, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), number.view(np.uint32)))
 
     return round_once
@@ -529,8 +528,7 @@ def _float_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     flushed = _flushed if modifiers else lambda value: value
 
     def run(warp: Warp) -> None:
-        with np.errstate(invalid="ignore"):
-            put(warp, flushed(flushed(a(warp)) + flushed(b(warp))))
+        put(warp, flushed(flushed(a(warp)) + flushed(b(warp))))
 
     return run
 
@@ -545,8 +543,7 @@ def _float_multiply(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     put, a, b = _write_float(operands[0]), _float(operands[1]), _float(operands[2])
 
     def run(warp: Warp) -> None:
-        with np.errstate(invalid="ignore"):
-            put(warp, a(warp) * b(warp))
+        put(warp, a(warp) * b(warp))
 
     return run
 
@@ -557,16 +554,15 @@ def _float_multiply_add(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     put, a, b, c = _write_float(operands[0], *modifiers), *map(_float, operands[1:4])
 
     def run(warp: Warp) -> None:
-        with np.errstate(all="ignore"):
-            product, addend = np.broadcast_arrays(a(warp) * b(warp), c(warp))
-            total = product + addend
-            # What fp64 lost makes its last bit odd, so that fp32 is rounded as from the exact sum.
-            part = total - product
-            lost = (product - (total - part)) + (addend - part)
-            bits = total.view(np.int64)
-            even = np.isfinite(total) & (lost != 0) & (bits & 1 == 0)
-            toward_zero = (lost < 0) == (total > 0)
-            put(warp, np.where(even, np.where(toward_zero, bits - 1, bits + 1), bits).view(np.float64))
+        product, addend = np.broadcast_arrays(a(warp) * b(warp), c(warp))
+        total = product + addend
+        # What fp64 lost makes its last bit odd, so that fp32 is rounded as from the exact sum.
+        part = total - product
+        lost = (product - (total - part)) + (addend - part)
+        bits = total.view(np.int64)
+        even = np.isfinite(total) & (lost != 0) & (bits & 1 == 0)
+        toward_zero = (lost < 0) == (total > 0)
+        put(warp, np.where(even, np.where(toward_zero, bits - 1, bits + 1), bits).view(np.float64))
 
     return run
 
@@ -629,9 +625,8 @@ def _reciprocal(modifiers: list[str], operands: tuple[str, ...]) -> Run:
     put, value = write(operands[0]), source(operands[1])
 
     def run(warp: Warp) -> None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            number = value(warp).view(np.float32)
-            result = np.float32(1) / (np.sqrt(number) if "RSQ" in modifiers else number)
+        number = value(warp).view(np.float32)
+        result = np.float32(1) / (np.sqrt(number) if "RSQ" in modifiers else number)
         put(warp, np.where(np.isnan(result), np.uint32(0x7FFFFFFF), result.view(np.uint32)))
 
     return run
