@@ -1,5 +1,6 @@
 """Collective communication with lossless compression for distributed training."""
 
+from zipccl.background import Handle
 from zipccl.communicator import Communicator, init
 from zipccl.errors import (
     ArgumentError,
@@ -25,6 +26,7 @@ __all__ = [
     "Communicator",
     "CorruptPayloadError",
     "DeviceError",
+    "Handle",
     "Inspection",
     "MismatchError",
     "PeerFailedError",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
 from math import prod
 from operator import index
 from types import ModuleType, TracebackType
@@ -16,6 +17,7 @@ import numpy as np
 
 from zipccl import arrays, devices
 from zipccl.arrays import ArrayView
+from zipccl.background import Background, Handle
 from zipccl.buffers import never_free
 from zipccl.codec import default_codec
 from zipccl.codec.base import MAX, MIN, PROD, SUM
@@ -98,16 +100,29 @@ def _set_up_log(rank: int) -> None:
 
 
 def _collective(method: Method) -> Method:
-    """Make a failure of a call known to the ranks that take part in it."""
+    """Make a failure of a call known to the ranks that take part in it, and let it be made in the background."""
 
-    @wraps(method)
-    def call(self: Communicator, *args: Any, **kwargs: Any) -> Any:
+    def make(self: Communicator, *args: Any, **kwargs: Any) -> Any:
         self._begin_call(method.__name__)
         try:
             return method(self, *args, **kwargs)
         except BaseException as error:
             self._fail_call(error)
             raise
+
+    @wraps(method)
+    def call(self: Communicator, *args: Any, async_op: bool = False, **kwargs: Any) -> Any:
+        return self._dispatch(method.__name__, partial(make, self, *args, **kwargs), async_op)
+
+    return cast(Method, call)
+
+
+def _point_to_point(method: Method) -> Method:
+    """Let a call that some ranks make be made in the background."""
+
+    @wraps(method)
+    def call(self: Communicator, *args: Any, async_op: bool = False, **kwargs: Any) -> Any:
+        return self._dispatch(method.__name__, partial(method, self, *args, **kwargs), async_op)
 
     return cast(Method, call)
 
@@ -121,7 +136,8 @@ class Communicator:
     is "auto" (where it is faster), "always" (dtypes that have no coding still travel as they are) or "never"; it
     never changes the result's bits. ``algorithm`` is "auto", "direct", "ring", "tree" or "hierarchical"; not every
     collective has each. Only if it is one of the last three does a reduction not combine in rank order, but as
-    docs/algorithms.md tells.
+    docs/algorithms.md tells. With ``async_op=True`` any of them returns a Handle at once and goes on in the background,
+    in the order of the calls; ``handle.wait()`` returns the result or raises. The arrays must not be touched meanwhile.
 
     Calls raise UnsupportedArrayError and ArgumentError before anything is sent, MismatchError if the ranks' calls
     differ, CollectiveTimeoutError and TransportError if a rank or the network fails. After an error that came when
@@ -154,6 +170,8 @@ class Communicator:
         self.node = transport.nodes[transport.rank]
         self.device = lanes[-1].place
         self.last: CallRecord | None = None
+        self._background = Background()
+        self._group: list[Handle] | None = None
 
     @_collective
     def all_gather(
@@ -470,17 +488,20 @@ class Communicator:
         self._move(view, target, move, plan)
         return self._result(target, x, out)
 
+    @_point_to_point
     def send(self, x: Any, peer: int, *, compress: str = "auto") -> None:
         """Send x to a peer that calls ``recv`` with an array of its count and dtype and the same compress."""
         view = self._input(x)
         self._exchange("send", view, view, compress, to=("peer", peer))
 
+    @_point_to_point
     def recv(self, out: Any, peer: int, *, compress: str = "auto") -> Any:
         """Receive into out what a peer sends with ``send``, and return out."""
         target = self._on_lane(arrays.view_output(out), "out")
         self._exchange("recv", target, target, compress, origin=("peer", peer))
         return out
 
+    @_point_to_point
     def send_recv(self, x: Any, out: Any, dest: int, source: int, *, compress: str = "auto") -> Any:
         """Send x to dest while receiving from source into out, and return out; both peers call it too."""
         view, target = self._input(x), arrays.view_output(out)
@@ -536,6 +557,8 @@ class Communicator:
     def close(self) -> None:
         """Free the communicator; all ranks must call it, and nothing after it."""
         if self._unusable != "it is closed":
+            if not self._unusable and not self._background.is_idle:
+                self._background.submit("close", lambda: None).wait()
             self._unusable = self._unusable or "it is closed"
             for lane in self._lanes.values():
                 lane.close()
@@ -552,6 +575,48 @@ class Communicator:
     ) -> None:
         if kind is None:
             self.close()
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Make the calls within in the background, as with ``async_op=True``, and wait for all of them at the end.
+
+        Raises:
+            ZipcclError: what the first call that failed raised; the others were made.
+        """
+        if self._group is not None:
+            raise ArgumentError("group() is open already; close it before the next one")
+        handles: list[Handle] = []
+        self._group = handles
+        try:
+            yield
+        finally:
+            self._group = None
+            errors = [error for handle in handles if (error := handle.failure()) is not None]
+        if errors:
+            raise errors[0]
+
+    def _dispatch(self, op: str, call: Callable[[], Any], async_op: bool) -> Any:
+        """Make a call now, or in the background after those that are there."""
+        if self._background.runs_here():
+            return call()
+        if not (async_op or self._group is not None) and self._background.is_idle:
+            return call()
+        if not self._transport.allows_threads:
+            raise TransportError(
+                "MPI was initialised for calls by one thread; async_op and group() need MPI_THREAD_MULTIPLE, which "
+                "mpi4py asks for unless mpi4py.rc says otherwise"
+            )
+        marks = [lane.mark() for lane in self._lanes.values()]
+
+        def follow() -> Any:
+            for mark in marks:
+                mark()
+            return call()
+
+        handle = self._background.submit(op, follow)
+        if self._group is not None:
+            self._group.append(handle)
+        return handle if async_op or self._group is not None else handle.wait()
 
     def _begin_call(self, op: str) -> None:
         if self._unusable:

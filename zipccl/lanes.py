@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from zipccl import devices
@@ -41,6 +42,9 @@ class Lane(Protocol):
     def messages(self, view: ArrayView, target: ArrayView) -> Messages:
         """Return what makes the messages of a call with an array and its result."""
 
+    def mark(self) -> Callable[[], None]:
+        """Return what another thread calls so that its calls come after what this one has put on its stream so far."""
+
     def split(self, transport: MpiTransport) -> Lane:
         """Return the lane's like for some of its ranks; all of these must call it."""
 
@@ -70,6 +74,9 @@ class HostLane:
     def messages(self, view: ArrayView, target: ArrayView) -> HostMessages:  # noqa: ARG002
         return HostMessages(self._transport, self._codec, view.dtype, self._pool)
 
+    def mark(self) -> Callable[[], None]:
+        return _nothing
+
     def split(self, transport: MpiTransport) -> HostLane:
         return HostLane(transport, self._config, self._codec, self.strategy.profile)
 
@@ -91,6 +98,10 @@ class DeviceLane:
         stream = join_streams(self._device, view, target)
         return DeviceMessages(self._transport, self._device, self._codec, view.dtype, stream)
 
+    def mark(self) -> Callable[[], None]:
+        event = self._device.record(self._device.current_stream())
+        return lambda: self._device.wait(self._device.current_stream(), event)
+
     def split(self, transport: MpiTransport) -> DeviceLane:
         return lane_of_device(
             transport, self._device.kind, self._device.index, self._config, profile=self.strategy.profile
@@ -98,6 +109,10 @@ class DeviceLane:
 
     def close(self) -> None:
         self._transport.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def lane_of_device(

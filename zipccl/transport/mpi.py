@@ -67,6 +67,11 @@ class MpiTransport:
         if compare:
             self._control.compare(self._poll)
 
+    @property
+    def allows_threads(self) -> bool:
+        """Whether a thread may make calls while another makes calls on another communicator."""
+        return MPI.Query_thread() >= MPI.THREAD_MULTIPLE
+
     def announce(self, error: BaseException) -> None:
         """Make the other ranks raise in the current call too, because this one cannot finish it."""
         self._control.announce(error)
