@@ -138,7 +138,8 @@ class Strategy:
         if compress not in ("auto", "always", "never"):
             raise ArgumentError(f'compress is {compress!r}; expected "auto", "always" or "never"')
         if algorithm not in ("auto", *SCHEDULES[op]):
-            raise ArgumentError(f"algorithm is {algorithm!r}; {op} has auto, {', '.join(SCHEDULES[op])}")
+            known = ", ".join(("auto", *SCHEDULES[op]))
+            raise ArgumentError(f"algorithm is {algorithm!r}; expected one of {known} for {op}")
         raw = self._raw_ways(op, algorithm, nbytes, even)
         if not dtype.is_float:
             return Choice(raw[:1], f"{dtype.name} has no coding")
