@@ -17,9 +17,8 @@ def test_body(body: Path, ranks: int) -> None:
     run(body, ranks)
 
 
-@pytest.mark.parametrize("ranks", [5, 7])
-def test_more_ranks(ranks: int) -> None:
-    run(Path(__file__).parent / "bodies" / "body_algorithms.py", ranks, "-k", "bfloat16 and (rooted or ring or avg)")
+def test_more_ranks() -> None:
+    run(Path(__file__).parent / "bodies" / "body_algorithms.py", 5, "-k", "bfloat16 and (rooted or ring or avg)")
 
 
 def run(body: Path, ranks: int, *options: str) -> None:

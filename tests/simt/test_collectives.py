@@ -11,7 +11,7 @@ from tests.mpi.launched import launch
 BODIES = sorted((Path(__file__).parent / "bodies").glob("body_*.py"))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.stem.removeprefix("body_"))
 def test_body(body: Path, ranks: int) -> None:
     finished = launch(
