@@ -300,21 +300,30 @@ def _view_device_array(array: Any, argument: str, *, copy: bool) -> ArrayView:
         )
     # The interface's own type string calls a bfloat16 "<V2", or "<f2" as if it were a float16.
     numpy_type = getattr(array, "dtype", None)
-    if not isinstance(numpy_type, np.dtype):
-        numpy_type = np.dtype(interface["typestr"])
+    try:
+        if not isinstance(numpy_type, np.dtype):
+            numpy_type = np.dtype(str(interface["typestr"]))
+        address, read_only = interface["data"]
+        shape, strides = tuple(interface["shape"]), interface.get("strides")
+        stream = interface.get("stream")
+        if not all(isinstance(number, int) for number in (address, *shape, *(strides or ()), stream or 0)):
+            raise TypeError("a number is none")
+        if strides is not None and len(strides) != len(shape):
+            raise ValueError(f"strides {strides} do not fit shape {shape}")
+        if address == 0 and 0 not in shape:
+            raise ValueError("it has no address")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnsupportedArrayError(f"{argument} has a __cuda_array_interface__ that is none: {error}") from None
     dtype = _find_numpy_dtype(numpy_type)
     if dtype is None:
         raise _unsupported_dtype(argument, numpy_type)
     kind, _, index = place.partition(":")
-    address, read_only = interface["data"]
-    shape, strides = tuple(interface["shape"]), interface.get("strides")
     if not _is_contiguous(shape, strides, dtype.itemsize):
         if not copy:
             raise _not_contiguous(argument, shape, strides)
         return _view_device_array(devices.kind_named(kind).contiguous(array), argument, copy=copy)
     if not copy and read_only:
         raise UnsupportedArrayError(f"{argument} is read-only; pass a writeable array")
-    stream = interface.get("stream")
     if stream == _LEGACY_DEFAULT_STREAM:
         stream = 0
     return ArrayView(address, prod(shape), shape, dtype, array, _empty_on(kind, int(index)), place, stream)

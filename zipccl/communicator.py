@@ -73,10 +73,11 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     from zipccl.transport.mpi import MpiTransport
 
     transport = MpiTransport(world.communicator, world.nodes, config)
-    _set_up_log(transport.rank)
-    codec = default_codec(codec_threads(world.nodes.count(world.nodes[transport.rank])))
     transport.begin("init()", compare=False)
     try:
+        _set_up_log(transport.rank)
+        codec = default_codec(codec_threads(world.nodes.count(world.nodes[transport.rank])))
+        transport.begin(f"init(profile {'from a file' if config.profile else 'measured'})", compare=True)
         lanes: list[Lane] = [HostLane(transport, config, codec)]
         kind, index = devices.choose(device, world.local_rank)
         transport.begin(f"init(device={kind})", compare=True)
@@ -644,7 +645,12 @@ class Communicator:
             self._transport.announce(error)
         # Ranks that did not fail wait in this call: meet no other of theirs than one that they compare.
         self._out_of_step = True
-        if self._moving or self._transport.broken or isinstance(error, CollectiveTimeoutError):
+        if (
+            self._moving
+            or self._transport.failed
+            or self._transport.broken
+            or isinstance(error, CollectiveTimeoutError)
+        ):
             self._end(f"{self._op} failed with {type(error).__name__}: {error}")
 
     def _end(self, reason: str) -> None:
@@ -793,12 +799,7 @@ class Communicator:
 
     def _rows_of_all(self, send_rows: Sequence[int]) -> list[list[int]]:
         """Learn from all ranks how many rows each sends to each."""
-        if self.size == 1:
-            return [list(send_rows)]
-        sent = np.array(send_rows, np.int64)
-        got = np.empty((self.size, self.size), np.int64)
-        self._transport.all_gather(sent.ctypes.data, sent.nbytes, got.ctypes.data)
-        return got.tolist()
+        return cast("list[list[int]]", self._transport.gather_numbers(np.array(send_rows, np.int64)).tolist())
 
     def _peer(self, argument: str, rank: Any) -> int:
         if not isinstance(rank, SupportsIndex) or not 0 <= index(rank) < self.size:

@@ -93,6 +93,10 @@ _LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL
 """Where MPICH, Open MPI, torchrun and Slurm tell a process how many of the job's run on its node."""
 
 
+_MAX_THREADS = 1 << 10
+"""More are of no use to anybody."""
+
+
 def codec_threads(local_size: int | None = None) -> int:
     """Return how many threads this process's codec may use.
 
@@ -104,7 +108,7 @@ def codec_threads(local_size: int | None = None) -> int:
     """
     threads = _positive("ZIPCCL_NUM_THREADS", int, None, "a number of threads, 1 or more")
     if threads is not None:
-        return threads
+        return min(threads, _MAX_THREADS)
     if local_size is None:
         told = (os.environ.get(name, "") for name in _LOCAL_SIZE_VARIABLES)
         local_size = next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)

@@ -156,10 +156,16 @@ def _host_profile(transport: MpiTransport, config: Config, codec: Codec) -> Prof
     if config.profile is not None:
         return Profile.load(config.profile)
 
-    def exchange(peer: int, source: int, target: int, nbytes: int) -> None:
-        transport.transfer([Transfer(peer, source, nbytes)], [Transfer(peer, target, nbytes)])
+    memory: list[Buffer] = []
 
-    links = measure_links(transport.rank, transport.nodes, exchange, Buffer, transport.greatest)
+    def allocate(nbytes: int) -> Buffer:
+        memory.append(Buffer(nbytes))
+        return memory[-1]
+
+    def exchange(peer: int, source: int, target: int, nbytes: int) -> None:
+        transport.transfer([Transfer(peer, source, nbytes)], [Transfer(peer, target, nbytes)], memory)
+
+    links = measure_links(transport.rank, transport.nodes, exchange, allocate, transport.greatest)
     return Profile(*links, measure_codec(codec, transport.greatest))
 
 

@@ -174,3 +174,109 @@ def test_mpi4py_is_missing(tmp_path: Path) -> None:
         environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
     )
     assert 'TransportError: zipccl needs mpi4py and an MPI library: pip install "zipccl[mpi]"' in finished.output
+
+
+def test_a_failed_exchange_of_counts_meets_no_later_call(tmp_path: Path) -> None:
+    """What one rank had begun is not there when another begins its next call."""
+    finished = run(
+        tmp_path,
+        2,
+        """
+        y = np.arange(8, dtype=np.int32)
+        comm.all_to_all(y, send_counts=[4, 4])
+        try:
+            comm.all_to_all(y, send_counts=[4, 4 + comm.rank])
+        except (zipccl.ArgumentError, zipccl.PeerFailedError) as error:
+            print(f"first: {type(error).__name__}\\n", end="", flush=True)
+        try:
+            print("wrong:", comm.all_gather(np.full(4, 77, np.int32)))
+        except zipccl.TransportError as error:
+            print(f"second: {type(error).__name__}\\n", end="", flush=True)
+        comm.close()
+    """,
+    )
+    assert finished.output.count("first:") == 2, finished.output
+    assert finished.output.count("second:") == 2, finished.output
+    assert "wrong" not in finished.output
+
+
+@pytest.mark.parametrize("call", ["reduce", "gather"])
+def test_a_root_that_failed_takes_nothing_for_its_next_call(tmp_path: Path, call: str) -> None:
+    """The others may have finished the call that the root failed in, and what they sent is still there."""
+    finished = run(
+        tmp_path,
+        2,
+        f"""
+        comm.{call}(np.full(4, 1, np.int32))
+        try:
+            comm.{call}(np.full(4, 100, np.int32), out=np.ones(1) if comm.rank == 0 else None)
+        except zipccl.ZipcclError as error:
+            print(f"first: {{type(error).__name__}}\\n", end="", flush=True)
+        time.sleep(0.5 * comm.rank)
+        try:
+            print("wrong:", comm.{call}(np.full((2, 2), 1 + comm.rank, np.int32)))
+        except zipccl.TransportError as error:
+            print(f"second: {{type(error).__name__}}\\n", end="", flush=True)
+        comm.close()
+    """,
+    )
+    assert "first: ArgumentError" in finished.output, finished.output
+    assert finished.output.count("second:") == 2, finished.output
+    assert "wrong" not in finished.output
+
+
+def test_ranks_that_failed_once_still_decide_the_same(tmp_path: Path) -> None:
+    finished = run(
+        tmp_path,
+        2,
+        """
+        try:
+            comm.all_reduce(np.ones(8192, "f4"), out=np.ones(3, "f4") if comm.rank else None)
+        except zipccl.ZipcclError as error:
+            print(f"first: {type(error).__name__}\\n", end="", flush=True)
+        for count in (8300, 8192, 8300):
+            assert (comm.all_reduce(np.ones(count, "f4")) == 2).all()
+        print("all right", flush=True)
+    """,
+    )
+    assert finished.output.count("first:") == 2, finished.output
+    assert finished.output.count("all right") == 2, finished.output
+
+
+def test_a_peer_that_has_ended_sends_nothing(tmp_path: Path) -> None:
+    finished = run(
+        tmp_path,
+        2,
+        """
+        if comm.rank == 0:
+            try:
+                comm.recv(x, 1)
+            except zipccl.PeerFailedError as error:
+                print("raised:", error, flush=True)
+    """,
+    )
+    assert "raised: rank 1 takes no part: its program has ended" in finished.output, finished.output
+
+
+@pytest.mark.parametrize(
+    ("variable", "error"),
+    [("ZIPCCL_NUM_THREADS", "ArgumentError"), ("ZIPCCL_PROFILE", "MismatchError")],
+)
+def test_a_variable_of_one_rank_only(tmp_path: Path, variable: str, error: str) -> None:
+    finished = run(
+        tmp_path,
+        2,
+        f"""
+        comm.close()
+        rank = comm.rank
+        if rank:
+            os.environ["{variable}"] = "0"
+        try:
+            zipccl.init(timeout=20)
+        except zipccl.ZipcclError as error:
+            print(f"raised: {{type(error).__name__}} {{error}}\\n", end="", flush=True)
+    """,
+    )
+    assert finished.output.count("raised: ") == 2, finished.output
+    assert error in finished.output
+    assert "Timeout" not in finished.output

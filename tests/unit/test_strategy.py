@@ -16,7 +16,7 @@ from zipccl.strategy.choice import Choice
 from zipccl.strategy.model import Topology
 from zipccl.strategy.plan import GATHER, NATIVE, Way
 from zipccl.strategy.profile import CodecSpeed, Link, Profile, measure_codec, measure_links
-from zipccl.strategy.selection import SCHEDULES
+from zipccl.strategy.selection import SCHEDULES, _least_of, _size_class
 
 BFLOAT16 = dtype_named("bfloat16")
 RAW, COMPRESSED = Way("direct", False), Way("direct", True)
@@ -217,3 +217,19 @@ def test_pieces_are_whole_blocks(name: str, count: int) -> None:
     plan = strategy().plan("all_gather", "never", "auto", dtype_named(name), count)
     assert plan.chunk_count > 0
     assert plan.chunk_count % 256 == 0
+
+
+def test_sizes_of_a_class_are_done_the_same_ways() -> None:
+    for nbytes in [*range(5000), *(3 << bits for bits in range(40))]:
+        least = _least_of(_size_class(nbytes))
+        assert 2 * nbytes <= 3 * least
+        assert least <= nbytes
+        assert _size_class(least) == _size_class(nbytes)
+    for first, second in ((8192, 8300), (8300, 8192), (16384, 24575), (24575, 16384)):
+        made = strategy(1)
+        choices = [plan(made, "all_reduce", count).choice for count in (first, second)]
+        assert choices[0] is choices[1]
+        other = plan(strategy(1), "all_reduce", second).choice
+        assert other is not None
+        assert choices[0] is not None
+        assert choices[0].ways == other.ways

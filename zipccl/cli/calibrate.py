@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zipccl
 from zipccl import launch
 from zipccl.cli import options as common
-from zipccl.errors import ZipcclError
+from zipccl.errors import ArgumentError, ZipcclError
 from zipccl.netlab import Link
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure as one of the ranks, or start the ranks that do; return the exit status."""
     try:
-        common.check_output_file(options)
+        if options.output_file is not None and not os.access(Path(options.output_file).absolute().parent, os.W_OK):
+            raise ArgumentError(f"argument -o: {options.output_file} cannot be written")
+        os.environ.pop("ZIPCCL_PROFILE", None)  # which would be taken for what was measured
         if not launch.under_launcher():
             link = None if options.link is None else Link.parse(options.link)
             ranks = options.ranks or _DEFAULT_RANKS

@@ -24,7 +24,7 @@ class NativeCodec:
             its threads, and those of a fork are its own. Of calls at the same time only one has them.
 
     Raises:
-        ArgumentError: there is no such implementation, or this machine cannot run it.
+        ArgumentError: there is no such implementation, or this machine cannot run it; or threads is no such number.
     """
 
     def __init__(self, isa: str | None = None, threads: int = 1) -> None:
@@ -33,6 +33,8 @@ class NativeCodec:
             raise ArgumentError(f"isa {chosen!r} is not supported on this machine; supported are {supported_isas()}")
         self.name = chosen if threads == 1 else f"{chosen} x{threads}"
         self._threads = threads
+        if not isinstance(threads, int) or not 1 <= threads < 1 << 31:
+            raise ArgumentError(f"threads is {threads!r}; expected a whole number, 1 or more")
         self._number = _IMPLEMENTATIONS[chosen]
 
     def encode_body(self, dtype: DType, source: int, count: int, body: int) -> int:

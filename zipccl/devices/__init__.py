@@ -88,6 +88,8 @@ def choose(device: str | None, local_rank: int) -> tuple[str, int]:
     Raises:
         ArgumentError: there is no such kind or no such device.
     """
+    if device is not None and not isinstance(device, str):
+        raise ArgumentError(f'device is {device!r}; expected a text such as "cpu", "cuda" or "cuda:0"')
     if device == "cpu" or (device is None and kind_named("cuda").count() == 0):
         return "cpu", 0
     name, colon, number = (device or "cuda").partition(":")
@@ -96,7 +98,7 @@ def choose(device: str | None, local_rank: int) -> tuple[str, int]:
         raise ArgumentError(f"device is {device!r}, but this process sees no such device (CUDA's are seen by CuPy)")
     if not colon:
         return name, local_rank % count
-    if not number.isdecimal() or int(number) >= count:
+    if not (number.isascii() and number.isdecimal()) or int(number) >= count:
         raise ArgumentError(f"device is {device!r}; expected a number from 0 to {count - 1} after {name}:")
     return name, int(number)
 

@@ -152,8 +152,11 @@ class CudaKind:
         if isinstance(array, cupy.ndarray):
             return array.device.id
         address = array.__cuda_array_interface__["data"][0]
-        # An empty array may have no address.
-        return cupy.cuda.runtime.pointerGetAttributes(address).device if address else cupy.cuda.Device().id
+        try:
+            # An empty array may have no address.
+            return cupy.cuda.runtime.pointerGetAttributes(address).device if address else cupy.cuda.Device().id
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"CUDA does not know where an array is: {error}") from error
 
     def contiguous(self, array: Any) -> Any:
         import cupy

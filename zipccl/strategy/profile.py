@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -84,9 +85,9 @@ class Profile:
             profile = cls(Link(**stored["inside"]), Link(**stored["between"]), codec)
             numbers = [*asdict(profile.inside).values(), *asdict(profile.between).values()]
             numbers += [number for speeds in codec.values() for number in asdict(speeds).values()]
-            if not codec or not all(number > 0 for number in numbers):
-                raise ValueError("a number is not more than 0")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if not codec or not all(type(number) in (int, float) and 0 < number < math.inf for number in numbers):
+                raise ValueError("what should be a number, more than 0, is not")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ArgumentError(
                 f"profile {path} cannot be read ({error}); make one with: zipccl calibrate -o {path}"
             ) from None

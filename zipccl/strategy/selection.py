@@ -110,13 +110,19 @@ class Strategy:
             ArgumentError: compress or algorithm is not one of its values, or the op has no such schedule.
         """
         request = (op, compress, algorithm, dtype.code, count, even, alone)
-        if (settled := self._settled.get(request)) is not None:
+        try:
+            settled = self._settled.get(request)
+        except TypeError:  # something that cannot be a key is no name
+            raise ArgumentError(f"compress is {compress!r} and algorithm {algorithm!r}; expected strings") from None
+        if settled is not None:
             return settled
         nbytes = count * dtype.itemsize
         kind = (op, compress, algorithm, dtype.code, _size_class(nbytes), even, alone)
         choice = self._choices.get(kind)
         if choice is None:
-            choice = self._choices[kind] = self._choose(op, compress, algorithm, dtype, nbytes, even, alone)
+            # By the class alone: a rank that failed in a call may not have seen the class's first size.
+            least = _least_of(_size_class(nbytes))
+            choice = self._choices[kind] = self._choose(op, compress, algorithm, dtype, least, even, alone)
         way = choice.way
         plan = Plan(way.algorithm, way.compress, self._chunk_count(dtype, nbytes), choice.reason, choice)
         if len(choice.ways) == 1:
@@ -199,3 +205,9 @@ def _size_class(nbytes: int) -> int:
     """Return a number for sizes that are alike: two for each power of two."""
     bits = nbytes.bit_length()
     return 2 * bits + (nbytes >> max(bits - 2, 0) & 1)
+
+
+def _least_of(size_class: int) -> int:
+    """Return the least size of a class."""
+    bits, upper = divmod(size_class, 2)
+    return (2 + upper) << bits - 2 if bits > 1 else bits

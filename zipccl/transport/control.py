@@ -7,7 +7,7 @@ learns that another made a different call, or gave up, and raises at once instea
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from mpi4py import MPI
 
@@ -23,7 +23,7 @@ _END = "end"
 
 _MAX_TEXT_NBYTES = 1024
 
-Poll = Callable[[Callable[[], bool], Callable[[], str]], None]
+Poll = Callable[[Callable[[], bool], Callable[[], str], Callable[[], Collection[int]]], None]
 
 
 class ControlChannel:
@@ -42,6 +42,7 @@ class ControlChannel:
         self._failed_here: set[int] = set()
         self._failures: dict[int, tuple[str, str]] = {}
         self._end: tuple[int, str] | None = None
+        self._ended: dict[int, str] = {}
         self._sent: list[tuple[bytes, list[MPI.Request]]] = []
 
     def begin(self, call: str) -> None:
@@ -49,6 +50,9 @@ class ControlChannel:
         self._sequence += 1
         self._call = call
         self._compares = False
+        # A call that another rank failed in, and this one finished before it knew: they are out of step from there on.
+        for sequence in [number for number in self._failures if number < self._sequence]:
+            self._note_end(sequence, self._failures.pop(sequence)[1])
 
     def compare(self, poll: Poll) -> None:
         """Wait until all ranks have told their call.
@@ -57,7 +61,8 @@ class ControlChannel:
             MismatchError: the calls differ; every rank that compares raises the same.
         """
         self._compares = True
-        key = hashlib.blake2b(self._call.encode(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(self._call.encode(), digest_size=16).hexdigest()
+        key = f"{digest} {len(self._failed_here)}"
         self._send(self._peers, self._tag(), self._sequence, key, self._call)
         told = {self._communicator.rank: (key, self._call)}
 
@@ -71,7 +76,15 @@ class ControlChannel:
             missing = [str(peer) for peer in self._peers if peer not in told]
             return f"rank {', '.join(missing)} to make the same call, {self._call}"
 
-        poll(done, describe)
+        poll(done, describe, lambda: [peer for peer in self._peers if peer not in told])
+        # A note that a peer gave up an earlier call came before that of this one, and may not have been read.
+        self.listen()
+        failures = {rank: int(key.split()[1]) for rank, (key, _) in told.items()}
+        if len(set(failures.values())) > 1:
+            # What a rank that finished a call has sent may still be there for one that gave the call up.
+            text = "; ".join(f"rank {rank}: {failures[rank]}" for rank in sorted(failures))
+            self._note_end(self._sequence - 1, f"ranks finished a call that others gave up (failed calls: {text})")
+            self.listen()
         if len({key for key, _ in told.values()}) > 1:
             each = "; ".join(f"rank {rank}: {told[rank][1]}" for rank in sorted(told))
             raise MismatchError(f"the ranks make different calls: {each}")
@@ -103,12 +116,13 @@ class ControlChannel:
         while (note := self._take(MPI.ANY_SOURCE, _FAILURE_TAG)) is not None:
             _, sequence, key, text = note
             if key == _END:
-                self._end = min(self._end or (sequence, text), (sequence, text))
+                self._note_end(sequence, text)
+                self._ended[note[0]] = text
             elif sequence >= self._sequence:
                 self._failures[sequence] = (key, text)
             elif sequence not in self._failed_here:
-                # This rank has finished the call that another failed in, so they are out of step from there on.
-                self._end = min(self._end or (sequence, text), (sequence, text))
+                # This rank has finished the call that another failed in.
+                self._note_end(sequence, text)
         if (failure := self._failures.pop(self._sequence, None)) is not None:
             self._failed_here.add(self._sequence)
             raise (MismatchError if failure[0] == MismatchError.__name__ else PeerFailedError)(failure[1])
@@ -127,6 +141,13 @@ class ControlChannel:
     def broken(self) -> bool:
         """Whether another rank takes no part in this call, or is out of step."""
         return self._end is not None and self._sequence > self._end[0]
+
+    def ended(self, peers: Collection[int]) -> str | None:
+        """Return why one of some peers makes no call any more, as far as is known; None if they do."""
+        return next((text for rank, text in self._ended.items() if rank in peers), None)
+
+    def _note_end(self, sequence: int, text: str) -> None:
+        self._end = min(self._end or (sequence, text), (sequence, text))
 
     def close(self) -> None:
         # Others may not have read it, and MPI would give it to them in the next communicator of this one's number.

@@ -10,21 +10,25 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import tee
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from zipccl.buffers import Buffer, BufferPool, never_free
 from zipccl.config import Config
-from zipccl.errors import CollectiveTimeoutError, MismatchError, TransportError
+from zipccl.errors import CollectiveTimeoutError, MismatchError, PeerFailedError, TransportError
 from zipccl.transport.base import Coder, Kept, Receive, Send, Step, Transfer
 from zipccl.transport.control import ControlChannel
 
 _SPINS_BEFORE_YIELD = 200
 """Polls in a row without progress after which a waiting rank lets others run on its core."""
+
+_PATIENCE = 1.0
+"""Seconds without progress that a rank still waits for one that has ended: what that had sent may be under way."""
 
 _IN_FLIGHT = 4
 """Messages posted at a time in each direction, at least; with more peers, two a peer."""
@@ -45,7 +49,12 @@ class MpiTransport:
 
     def __init__(self, communicator: MPI.Comm, nodes: Sequence[int], config: Config) -> None:
         self._communicator = communicator
-        self._control = ControlChannel(communicator.Dup())
+        try:
+            self._control = ControlChannel(communicator.Dup())
+        except MPI.Exception as error:
+            raise TransportError(
+                f"MPI cannot make another communicator: {error.Get_error_string()}; close() those no longer needed"
+            ) from error
         self.rank: int = communicator.rank
         self.size: int = communicator.size
         self.nodes = nodes
@@ -77,6 +86,11 @@ class MpiTransport:
         self._control.announce(error)
 
     @property
+    def failed(self) -> bool:
+        """Whether something that was begun has not ended: what comes next could meet it."""
+        return self._failed
+
+    @property
     def broken(self) -> bool:
         """Whether no later call can succeed, because another rank makes none."""
         return self._control.broken
@@ -94,7 +108,7 @@ class MpiTransport:
             local: what else is to be done, in small steps, while there is nothing to send or receive.
         """
         exchange = _Exchange(self._communicator, self._pool, steps, coder, local)
-        self._finish(exchange, exchange.advance, exchange.describe, exchange)
+        self._finish(exchange, exchange.advance, exchange.describe, exchange.awaited, exchange)
 
     def exchange_notes(
         self, sends: Sequence[tuple[int, bytes]], receives: Sequence[int], nbytes: int
@@ -115,7 +129,7 @@ class MpiTransport:
             return f"a note from rank {', '.join(map(str, sorted(missing)))}"
 
         requests = outgoing + incoming
-        self._finish((sends, notes, requests), lambda: MPI.Request.Testall(requests), describe)
+        self._finish((sends, notes, requests), lambda: MPI.Request.Testall(requests), describe, lambda: receives)
         return notes
 
     def gather_texts(self, text: str) -> list[str]:
@@ -148,12 +162,16 @@ class MpiTransport:
 
     def greatest(self, numbers: Sequence[float]) -> list[float]:
         """Return the greatest of all ranks' numbers, one for one; all ranks give as many."""
-        own = np.array(numbers, np.float64)
-        all_numbers = np.empty((self.size, own.size), np.float64)
+        return self.gather_numbers(np.array(numbers, np.float64)).max(axis=0).tolist()
+
+    def gather_numbers(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers of all ranks, a row for each; all ranks give as many of the same type."""
+        all_numbers = np.empty((self.size, numbers.size), numbers.dtype)
         if self.size == 1:
-            return own.tolist()
-        self.all_gather(own.ctypes.data, own.nbytes, all_numbers.ctypes.data)
-        return all_numbers.max(axis=0).tolist()
+            all_numbers[0] = numbers
+        else:
+            self.all_gather(numbers.ctypes.data, numbers.nbytes, all_numbers.ctypes.data, (numbers, all_numbers))
+        return all_numbers
 
     def wait(self, done: Callable[[], bool], describe: Callable[[], str]) -> None:
         """Wait until something is done, while listening to the other ranks.
@@ -163,14 +181,15 @@ class MpiTransport:
         """
         self._poll(done, describe)
 
-    def all_gather(self, source: int, nbytes: int, target: int) -> None:
-        """Gather nbytes bytes from each rank, as they are, in rank order."""
+    def all_gather(self, source: int, nbytes: int, target: int, owner: object = None) -> None:
+        """Gather nbytes bytes from each rank, as they are, in rank order.
+
+        Args:
+            owner: what keeps the memory alive, if the caller does not when this fails.
+        """
         in_place = source == target + self.rank * nbytes
-        self._wait(
-            self._communicator.Iallgather(
-                MPI.IN_PLACE if in_place else _memory(source, nbytes), _memory(target, nbytes, self.size)
-            )
-        )
+        own = MPI.IN_PLACE if in_place else _memory(source, nbytes)
+        self._wait(self._communicator.Iallgather(own, _memory(target, nbytes, self.size)), owner)
 
     def all_to_all(self, source: int, nbytes: int, target: int) -> None:
         """Exchange nbytes bytes with each rank, as they are."""
@@ -211,24 +230,37 @@ class MpiTransport:
             self._control.close()
             self._communicator.Free()
 
-    def _wait(self, request: MPI.Request) -> None:
-        self._finish(request, request.Test, lambda: "all ranks to take part")
+    def _wait(self, request: MPI.Request, owner: object = None) -> None:
+        self._finish((request, owner), request.Test, lambda: "all ranks to take part")
 
     def _finish(
         self,
         owner: object,
         done: Callable[[], bool],
         describe: Callable[[], str],
+        awaited: Callable[[], Collection[int]] = tuple,
         exchange: _Exchange | None = None,
     ) -> None:
         try:
-            self._poll(done, describe, exchange)
+            self._poll(done, describe, awaited, exchange)
         except BaseException:
             self._failed = True
             never_free((self, owner))
             raise
 
-    def _poll(self, done: Callable[[], bool], describe: Callable[[], str], exchange: _Exchange | None = None) -> None:
+    def _poll(
+        self,
+        done: Callable[[], bool],
+        describe: Callable[[], str],
+        awaited: Callable[[], Collection[int]] = tuple,
+        exchange: _Exchange | None = None,
+    ) -> None:
+        """Wait until done.
+
+        Args:
+            describe: says in words what is waited for.
+            awaited: tells the ranks without which it does not go on, also of calls that only some ranks make.
+        """
         idle = 0
         deadline = 0.0
         moved = 0
@@ -251,6 +283,8 @@ class MpiTransport:
                         f"rank {self.rank} of {self.size} waited {self._config.timeout:g} s for {describe()}; "
                         "a rank has died, hangs, or did not make this call"
                     )
+                elif now > deadline - self._config.timeout + _PATIENCE and (ended := self._control.ended(awaited())):
+                    raise PeerFailedError(ended)
         except MPI.Exception as error:
             if error.Get_error_class() == MPI.ERR_TRUNCATE:
                 raise MismatchError(
@@ -318,6 +352,11 @@ class _Exchange:
         if self._outgoing:
             waits.append(f"rank {', '.join(map(str, self._outgoing[0][2].peers))} to receive a message")
         return " and ".join(waits)
+
+    def awaited(self) -> Collection[int]:
+        """Return the peers of the messages that are next."""
+        peers = {self._incoming[0][3].peer} if self._incoming else set()
+        return peers.union(self._outgoing[0][2].peers) if self._outgoing else peers
 
     def _start(self, send: Send) -> None:
         if send.relay:
