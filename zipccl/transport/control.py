@@ -52,7 +52,9 @@ class ControlChannel:
         self._compares = False
         # A call that another rank failed in, and this one finished before it knew: they are out of step from there on.
         for sequence in [number for number in self._failures if number < self._sequence]:
-            self._note_end(sequence, self._failures.pop(sequence)[1])
+            _, text = self._failures.pop(sequence)
+            if sequence not in self._failed_here:
+                self._note_end(sequence, text)
 
     def compare(self, poll: Poll) -> None:
         """Wait until all ranks have told their call.

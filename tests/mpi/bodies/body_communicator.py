@@ -46,10 +46,12 @@ def test_totals(comm: zipccl.Communicator) -> None:
     assert comm.stats()["all_to_all"].calls == before + 1
 
 
-def test_automatic_is_raw_inside_a_node(comm: zipccl.Communicator) -> None:
+def test_the_reason_is_told(comm: zipccl.Communicator) -> None:
     comm.all_gather(make(BFLOAT16, (1 << 20,), comm.rank))
     assert comm.last is not None
-    assert not comm.last.compressed
+    assert comm.last.reason.startswith(("predicted: ", "tried: ", "2097152 bytes"))
+    comm.all_gather(make(BFLOAT16, (10,), comm.rank), compress="never")
+    assert comm.last.reason == 'compress is "never"'
 
 
 def test_closed() -> None:
