@@ -727,32 +727,25 @@ struct FloatEncoder {
         const u32 table = choose_table(level_0, below);
         const Deeper deeper(level_0.first & level_0.second, below, tables[table]);
 
-        u32 nbytes = F::ORIGIN_NBYTES + deeper.nbytes();
-        u32 most = smaller(MAX_CODED_VARIABLE_NBYTES, RAW_VARIABLE_NBYTES - 1);
-        u32 unit = 2;
-        if (sparse) {
-            nbytes += 1 + BIT_PLANE_NBYTES + rest_nbytes(present) + rows_nbytes(present) + low_nbytes(mask, present);
-            most = MAX_SPARSE_UNITS * ITEMSIZE;
-            unit = ITEMSIZE;
-        }
-        const u32 units = (nbytes + unit - 1) / unit;
+        const u32 nbytes = F::ORIGIN_NBYTES + deeper.nbytes();
         Entry entry = {CODE_RAW, 0, ALL_LOW_PLANES};
-        if (far_apart || units * unit > most) {
-            // Without low planes, its static part is as large as a head.
-            if (F::LOW_PLANES == 0) write_head_of_raw(values, head);
-        } else {
-            if (sparse) {
-                entry = {CODE_SPARSE + table, units, mask};
-            } else {
-                entry = {table << TABLE_SHIFT | units, base, mask};
-                if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
-                write_deeper_levels(deeper, exponent, SharedItems<u8>(slot + F::ORIGIN_NBYTES));
-                if (nbytes % 2 && lane_index() == 0) slot[nbytes] = 0;
-                write_rest(parts.rest, head);
-                head[F::REST_NBYTES + lane_index()] = u8(level_0.first);
-                head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(level_0.second);
-            }
+        if (sparse) {
+            // Only its size is wanted yet.
+            const u32 all_nbytes = nbytes + 1 + BIT_PLANE_NBYTES + rest_nbytes(present) + rows_nbytes(present) +
+                                   low_nbytes(mask, present);
+            const u32 units = (all_nbytes + ITEMSIZE - 1) / ITEMSIZE;
+            if (!far_apart && units <= MAX_SPARSE_UNITS) entry = {CODE_SPARSE + table, units, mask};
+        } else if (!far_apart && nbytes <= smaller(MAX_CODED_VARIABLE_NBYTES, (RAW_VARIABLE_NBYTES - 1) / 2 * 2)) {
+            entry = {table << TABLE_SHIFT | (nbytes + 1) / 2, base, mask};
+            if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
+            write_deeper_levels(deeper, exponent, SharedItems<u8>(slot + F::ORIGIN_NBYTES));
+            if (nbytes % 2 && lane_index() == 0) slot[nbytes] = 0;
+            write_rest(parts.rest, head);
+            head[F::REST_NBYTES + lane_index()] = u8(level_0.first);
+            head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(level_0.second);
         }
+        // Without low planes, the static part of a raw block is as large as a head.
+        if (F::LOW_PLANES == 0 && entry.code == CODE_RAW) write_head_of_raw(values, head);
         if (lane_index() == 0) plan = BlockPlan::of(entry, base, origin, present);
     }
 
@@ -1016,7 +1009,7 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     const u32 blocks = layout.blocks_in_tile(tile);
     u8* const source = part.values + tile * TILE_BLOCKS * BLOCK_NBYTES;
     const FloatEncoder<D> encoder(shared.reached[warp_index()], shared.chosen, shared.tables);
-    for (u32 block = warp_index(); block < blocks; block += WARPS) {
+    for (u32 block = same_in_warp(warp_index()); block < blocks; block += WARPS) {
         LaneValues values;
         if constexpr (PACKED) {
             pack_lane(part.accumulator + (tile * TILE_BLOCKS + block) * BLOCK_COUNT * ACCUMULATOR_ITEMSIZE, divisor,

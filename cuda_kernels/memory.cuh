@@ -23,6 +23,9 @@ __device__ __forceinline__ u32 lane_index() { return threadIdx.x % LANES; }
 __device__ __forceinline__ u32 warp_index() { return threadIdx.x / LANES; }
 __device__ __forceinline__ u32 lanes_below() { return (1u << lane_index()) - 1; }
 
+// Of a value that all lanes have: tell the compiler so.
+__device__ __forceinline__ u32 same_in_warp(u32 value) { return __shfl_sync(FULL_WARP, value, 0); }
+
 __device__ __forceinline__ u32 misalignment(const void* address, u32 alignment) {
     return u32(reinterpret_cast<u64>(address)) & (alignment - 1);
 }
