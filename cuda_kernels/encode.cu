@@ -117,8 +117,10 @@ struct BlockPlan {
     u32 static_offset;    // within the tile's parts
     u32 variable_offset;
 
-    __device__ static __forceinline__ BlockPlan of(Entry entry, u32 base, u32 origin, u32 present) {
-        return {entry.code | entry.base << 8 | entry.mask << 16 | base << 24, origin | present << 16, 0, 0};
+    // Set what is known before the places are.
+    __device__ __forceinline__ void set(Entry directory_entry, u32 base, u32 origin, u32 present) {
+        entry = directory_entry.code | directory_entry.base << 8 | directory_entry.mask << 16 | base << 24;
+        more = origin | present << 16;
     }
     __device__ __forceinline__ Entry directory_entry() const {
         return {entry & 255, entry >> 8 & 255, entry >> 16 & 255};
@@ -183,7 +185,7 @@ __device__ __forceinline__ bool plan_equal(const LaneValues& values, BlockPlan& 
 #pragma unroll
     for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
     if (!__all_sync(FULL_WARP, equal)) return false;
-    if (lane_index() == 0) plan = BlockPlan::of({first ? CODE_CONSTANT : CODE_ZERO, 0, 0}, 0, 0, 0);
+    if (lane_index() == 0) plan.set({first ? CODE_CONSTANT : CODE_ZERO, 0, 0}, 0, 0, 0);
     return true;
 }
 
@@ -239,17 +241,17 @@ struct FloatEncoder {
         return bytes;
     }
 
-    // What level 1 and level 2 make of o: the code in both nibbles, 0 of what does not reach the level.
+    // What level 1 and level 2 make of o: the inverted code in both nibbles, that of 0 of what does not reach the level.
     __device__ static constexpr u32 level_byte(u32 table, u32 level, int o) {
         constexpr int offsets[TABLES][3][3] = {{{0, -1, -2}, {1, -3, -4}, {-5, -6, -7}},
                                                {{0, -1, -2}, {-3, -4, -5}, {1, -6, -7}},
                                                {{0, -1, -2}, {1, 2, -3}, {-4, -5, -6}}};
         for (u32 higher = 0; higher <= level; ++higher) {
             for (u32 code = 0; code < 3; ++code) {
-                if (offsets[table][higher][code] == o) return 0x80 | (higher == level ? code * 0x11 : 0);
+                if (offsets[table][higher][code] == o) return (higher == level ? DEEPER - code : DEEPER) * 0x11;
             }
         }
-        return 0x80 | DEEPER * 0x11;
+        return 0;
     }
 
     __device__ static constexpr TableBytes table_bytes(u32 table) {
@@ -384,7 +386,7 @@ struct FloatEncoder {
 
     // What level 0 makes of a lane's values.
     struct Level0 {
-        u32 counted;  // see down, up and falling
+        u32 counted;  // see down, up and rising
         u32 more;
         u32 first;    // the codes' first bits
         u32 second;
@@ -393,7 +395,7 @@ struct FloatEncoder {
             const u32 code = o > 0 || o < -2 ? DEEPER : u32(-o);
             return code | (code == DEEPER && o != -3 ? 4 : 0);
         }
-        __device__ static constexpr u32 others(int o) { return (o != 1) | (o != -2) << 1 | (o != -5) << 2; }
+        __device__ static constexpr u32 others(int o) { return (o != -2) | (o != -5) << 1 | (o != 1) << 2; }
 
         __device__ __forceinline__ explicit Level0(u32 distances) {
             // A byte has room for both; those of one half in the order that makes joining them easy.
@@ -409,36 +411,35 @@ struct FloatEncoder {
         // How often o is -3 less how often it is 0, and 16 more.
         __device__ __forceinline__ u32 down() const { return count_flags(counted, 0x77777777, 0x44444444); }
         // How often o is 1 less how often it is -2, and 8 more.
-        __device__ __forceinline__ u32 up() const { return count_flags(more, 0x33333333, 0x11111111); }
-        // How often o is -5 less how often it is 1, and 8 more.
-        __device__ __forceinline__ u32 falling() const { return count_flags(more, 0x55555555, 0x44444444); }
+        __device__ __forceinline__ u32 up() const { return count_flags(more, 0x55555555, 0x44444444); }
+        // How often o is 1 less how often it is -5, and 8 more.
+        __device__ __forceinline__ u32 rising() const { return count_flags(more, 0x66666666, 0x44444444); }
     };
     static constexpr u32 LOW_NIBBLES = 0x0F0F0F0F;
-    static constexpr u32 FAR = 0x88888888;
+    // Makes indices of distances of 8 and more: o = -6 to -9 are 4 to 7, -10 to -13 are 0 to 3.
+    static constexpr u32 FAR = 0xCCCCCCCC;
 
-    // By how much choose_base's refinement moves the guess, given level 0 by it.
-    __device__ static __forceinline__ int refinement(const Level0& guessed) {
-        const u32 sum = __reduce_add_sync(FULL_WARP, guessed.down() << 16 | guessed.up());
+    // As choose_base's refinement, given level 0 by the guess: bits above the lower half to go down, in it to go up.
+    __device__ static __forceinline__ u32 find_refinement(const Level0& guessed) {
+        const u32 sum = __reduce_add_sync(FULL_WARP, (guessed.down() << 16) + guessed.up());
         // A sum that is more than what was added to it sets the lowest bit above it.
-        const u32 more = sum + (1023 - 16 * LANES << 16 | 511 - BLOCK_COUNT) & (1024 << 16 | 512);
-        if (more == 0) return 0;
-        return more >> 16 ? -1 : 1;
+        return sum + (1023 - 16 * LANES << 16 | 511 - BLOCK_COUNT) & (1024 << 16 | 512);
     }
 
     // As in reference.py, given level 0 by the base.
     __device__ static __forceinline__ u32 choose_table(const Level0& level_0, u32 distances) {
         // What is against the symmetric table: of o = +2, -4 and -7 it is -5, 1 and 4.
         constexpr Table near = {0x000000FB, 0x00010000};
-        // Of o = -6 to -13. Above, o = -6 was -1.
-        constexpr Table far = {0x00000401, 0};
+        // Of o = -6 and -7. Above, o = -6 was -1.
+        constexpr Table far = {0, 0x00000401};
         const u32 others = distances ^ FAR;
         int against = __dp4a(int(near.look_up(distances)), int(EVERY_BYTE), 0);
         against = __dp4a(int(near.look_up(distances >> 16)), int(EVERY_BYTE), against);
         against = __dp4a(int(far.look_up(others)), int(EVERY_BYTE), against);
         against = __dp4a(int(far.look_up(others >> 16)), int(EVERY_BYTE), against);
-        const u32 sum = __reduce_add_sync(FULL_WARP, (u32(against) << 16) + level_0.falling());
+        const u32 sum = __reduce_add_sync(FULL_WARP, (u32(against) << 16) + level_0.rising());
         if (int(sum) < 0) return SYMMETRIC;
-        return (sum & 0xFFFF) > BLOCK_COUNT ? FALLING : SKEWED;
+        return (sum & 0xFFFF) < BLOCK_COUNT ? FALLING : SKEWED;
     }
 
     // The codes of a lane's values in a level after level 0, one behind the other.
@@ -447,15 +448,15 @@ struct FloatEncoder {
         u32 second;
 
         // Args:
-        //     half: what was looked up for both halves, the code in both nibbles.
+        //     half: what was looked up for both halves, the inverted code in both nibbles.
         //     set: which of the values reach the level. The code of all others is 0.
         __device__ __forceinline__ Codes(const u32 (&half)[2], u32 set, SharedItems<u32> chosen) {
             const u32 selectors = chosen.load(set);
             const u32 low = permute(half[0], half[1], selectors);
             const u32 high = permute(half[0], half[1], selectors >> 16);
             const u32 joined = select_bits(LOW_NIBBLES, low, high);
-            first = __dp4a(joined & 0x11111111, 0x08040201u, 0u);
-            second = __dp4a(joined & 0x22222222, 0x08040201u, 0u) >> 1;
+            first = __dp4a(~joined & 0x11111111, 0x08040201u, 0u);
+            second = __dp4a(~joined & 0x22222222, 0x08040201u, 0u) >> 1;
         }
     };
 
@@ -469,21 +470,21 @@ struct FloatEncoder {
         __device__ __forceinline__ Deeper(u32 reach_1, u32 distances, const TableBytes& bytes) {
             const Table level_1 = {bytes.level_1[0], bytes.level_1[1]};
             const Table level_2 = {bytes.level_2[0], bytes.level_2[1]};
-            const Table level_2_far = {bytes.level_2_far, 0xB3B3B3B3};
+            const Table level_2_far = {0, bytes.level_2_far};
             const u32 others = distances ^ FAR;
 #pragma unroll
             for (u32 i = 0; i < 2; ++i) {
                 half[0][i] = level_1.look_up(distances >> (16 * i));
-                half[1][i] = level_2.look_up(distances >> (16 * i)) & level_2_far.look_up(others >> (16 * i));
+                half[1][i] = level_2.look_up(distances >> (16 * i)) | level_2_far.look_up(others >> (16 * i));
             }
             reach[0] = reach_1;
 #pragma unroll
             for (u32 level = 0; level < 2; ++level) {
                 const u32 joined = select_bits(LOW_NIBBLES, half[level][0], half[level][1]);
-                reach[level + 1] = gather_values(joined & joined >> 1);
+                reach[level + 1] = gather_values(~(joined | joined >> 1));
             }
             // One scan counts all: there are at most 256 of each.
-            const u32 own = __popc(reach[0]) | __popc(reach[1]) << 10 | __popc(reach[2]) << 20;
+            const u32 own = __popc(reach[0]) + (__popc(reach[1]) << 10) + (__popc(reach[2]) << 20);
             const u32 ends = inclusive_scan(own);
             const u32 starts = ends - own;
             const u32 total = __shfl_sync(FULL_WARP, ends, LANES - 1);
@@ -701,6 +702,7 @@ struct FloatEncoder {
         u32 (&exponent)[2] = parts.packed;
 
         u32 present = BLOCK_COUNT;
+        u32 sparse = 0;
         u32 absent = 0;  // 15 for each value that is zero, if the block is sparse
         bool equal;
         u32 base = guess_base(exponent, BLOCK_COUNT, equal);
@@ -714,12 +716,12 @@ struct FloatEncoder {
             }
             // What is not present shall count as none of the exponents around the base.
             below = distances(exponent, base) | absent;
+            sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
         }
-        const bool sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
         Level0 level_0(below);
-        const int moved = refinement(level_0);
-        if (moved || sparse) {
-            base = base + moved & 255;
+        const u32 refinement = find_refinement(level_0);
+        if (refinement | sparse) {
+            if (refinement) base = (refinement >> 16 ? base - 1 : base + 1) & 255;
             // Nor shall it reach level 1.
             below = select_bits(absent, 0x22222222, distances(exponent, base));
             level_0 = Level0(below);
@@ -735,22 +737,24 @@ struct FloatEncoder {
                                    low_nbytes(mask, present);
             const u32 units = (all_nbytes + ITEMSIZE - 1) / ITEMSIZE;
             if (!far_apart && units <= MAX_SPARSE_UNITS) entry = {CODE_SPARSE + table, units, mask};
+            if (entry.code == CODE_RAW) write_head_of_raw(values, head);
         } else if (!far_apart && nbytes <= smaller(MAX_CODED_VARIABLE_NBYTES, (RAW_VARIABLE_NBYTES - 1) / 2 * 2)) {
             entry = {table << TABLE_SHIFT | (nbytes + 1) / 2, base, mask};
             if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
             write_deeper_levels(deeper, exponent, SharedItems<u8>(slot + F::ORIGIN_NBYTES));
-            if (nbytes % 2 && lane_index() == 0) slot[nbytes] = 0;
+            if (lane_index() == 0) slot[nbytes] = 0;  // belongs to the part if the size is odd
             write_rest(parts.rest, head);
             head[F::REST_NBYTES + lane_index()] = u8(level_0.first);
             head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(level_0.second);
+        } else {
+            write_head_of_raw(values, head);
         }
-        // Without low planes, the static part of a raw block is as large as a head.
-        if (F::LOW_PLANES == 0 && entry.code == CODE_RAW) write_head_of_raw(values, head);
-        if (lane_index() == 0) plan = BlockPlan::of(entry, base, origin, present);
+        if (lane_index() == 0) plan.set(entry, base, origin, present);
     }
 
     __device__ static __forceinline__ void write_head_of_raw(const LaneValues& values, u8* head) {
-        if (lane_index() * LANE_NBYTES < F::CODED_STATIC_NBYTES) values.store(head);
+        // Without low planes, its static part is as large as a head.
+        if (F::LOW_PLANES == 0 && lane_index() * LANE_NBYTES < F::CODED_STATIC_NBYTES) values.store(head);
     }
 
     // Count the exponents that are not zero and the values that are not, and tell which are if these are few enough.
@@ -869,7 +873,7 @@ __device__ __forceinline__ void plan_block(const FloatEncoder<D>& encoder, const
     if constexpr (D::IS_FLOAT) {
         encoder.plan_block(values, shared.head[block], shared.slot[block], plan);
     } else if (!plan_equal(values, plan)) {
-        if (lane_index() == 0) plan = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
+        if (lane_index() == 0) plan.set({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
     }
 }
 
@@ -913,14 +917,18 @@ __device__ __forceinline__ void write_coded_variable_parts(EncodeShared& shared,
     constexpr u32 TEAM = LANES / 2;
     // Only of types of one byte is there a part of an odd size.
     using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
+    const u32 first = threadIdx.x % TEAM;
+    Unit* const to = reinterpret_cast<Unit*>(variable_parts) + first;
     for (u32 block = threadIdx.x / TEAM; block < blocks; block += THREADS / TEAM) {
-        const BlockPlan plan = shared.plan[block];
-        if (!is_coded(plan.directory_entry().code)) continue;
-        Unit* const to = reinterpret_cast<Unit*>(variable_parts + plan.variable_offset);
-        const Unit* const from = reinterpret_cast<const Unit*>(shared.slot[block]);
-        const u32 units = coded_variable_nbytes(plan.directory_entry().code) / u32(sizeof(Unit));
+        const u32 code = shared.plan[block].entry & 255;
+        const u32 units = is_coded(code) ? coded_variable_nbytes(code) / u32(sizeof(Unit)) : 0;
+        const u32 start = shared.plan[block].variable_offset / u32(sizeof(Unit));
+        const Unit* const from = reinterpret_cast<const Unit*>(shared.slot[block]) + first;
+        if (first < units) to[start] = from[0];
+        if (first + TEAM < units) {
 #pragma unroll 1
-        for (u32 i = threadIdx.x % TEAM; i < units; i += TEAM) to[i] = from[i];
+            for (u32 i = TEAM; first + i < units; i += TEAM) to[start + i] = from[i];
+        }
     }
 }
 
