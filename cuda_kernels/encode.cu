@@ -671,7 +671,7 @@ struct FloatEncoder {
             for (u32 i = 0; i < LANE_COUNT; ++i) {
                 packed[i / 4] |= u32(values.value(i) >> (8 * plane) & 255) << (8 * (i % 4));
             }
-            store_words(planes + 8 * lane_index(), packed);
+            store_lane_words(planes, packed);
             planes += BYTE_PLANE_NBYTES;
         }
 #pragma unroll

@@ -45,6 +45,17 @@ __device__ __forceinline__ u32 select_bits(u32 mask, u32 a, u32 b) {
 #endif
 }
 
+// The bits within the mask that a or b have.
+__device__ __forceinline__ u32 either_of(u32 a, u32 b, u32 mask) {
+#if defined(__CUDA_ARCH__)
+    u32 result;  // one instruction, as above
+    asm("lop3.b32 %0, %1, %2, %3, 0xA8;" : "=r"(result) : "r"(a), "r"(b), "r"(mask));
+    return result;
+#else
+    return (a | b) & mask;
+#endif
+}
+
 // How many bits of the mask are set, if some of them count inverted.
 __device__ __forceinline__ u32 count_flags(u32 bits, u32 mask, u32 inverted) {
 #if defined(__CUDA_ARCH__)
