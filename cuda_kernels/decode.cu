@@ -69,7 +69,7 @@ struct Output {
     static constexpr u32 NBYTES = REDUCE ? ACCUMULATOR_ITEMSIZE : ITEMSIZE;
 
     // Of the values from that one on.
-    __device__ __forceinline__ Output at(u64 first) const { return {target + first * NBYTES, op}; }
+    __device__ __forceinline__ Output at(u64 first) const { return {keep(target + first * NBYTES), op}; }
 
     // A lane's values of a block, whose first value has that number.
     __device__ __forceinline__ void put(u32 first, const LaneValues& values) const {
@@ -279,20 +279,26 @@ struct FloatDecoder {
             start = end - own;
             count = __shfl_sync(FULL_WARP, end, LANES - 1);
         }
+
+        // Those that are handed on of a level of one row, and of these the set.
+        __device__ __forceinline__ Reached(Row only, const Reached& above, u32 set)
+            : own(__popc(set)), start(__popc(only.deeper() & ~shift_left(~0u, above.start))), count(__popc(only.deeper())) {}
     };
 
-    // Read the exponents of a lane's values that reach a level, whose first row is at place in the scratch memory; tell
-    // which of them are handed on.
-    __device__ __forceinline__ Exponents read_level(const Reached& reached, u32 place, u32 meaning, u32& deeper) const {
-        // Lane i reads row i.
-        const int left = int(reached.count) - int(LANES * lane_index());
+    // Read row i of a level, of which the first one is at place in the scratch memory, where i is the lane.
+    __device__ __forceinline__ Row read_row(u32 place, u32 count) const {
+        const int left = int(count) - int(LANES * lane_index());
         place += LANES / 4 * lane_index();
         const u32 shift = place % 4 * 8;
         SharedItems<u32> from = words;
         from.skip(place / 4);
         const u32 bits[3] = {from.load(0), from.load(1), from.load(2)};
-        const Row row = Row::of(make_uint2(__funnelshift_r(bits[0], bits[1], shift), __funnelshift_r(bits[1], bits[2], shift)),
-                                left > 0 ? left : 0);
+        return Row::of(make_uint2(__funnelshift_r(bits[0], bits[1], shift), __funnelshift_r(bits[1], bits[2], shift)),
+                       left > 0 ? left : 0);
+    }
+
+    // Tell the exponents of a lane's values that reach a level, and which of them are handed on; lane i has row i.
+    __device__ __forceinline__ Exponents read_level(const Reached& reached, Row row, u32 meaning, u32& deeper) const {
         // A lane's codes are in one row or two.
         const u32 lane = reached.start / LANES;
         const u32 first = __funnelshift_r(__shfl_sync(FULL_WARP, row.first, lane), __shfl_sync(FULL_WARP, row.first, lane + 1),
@@ -311,9 +317,10 @@ struct FloatDecoder {
         if (nbytes < F::ORIGIN_NBYTES) return false;
         const u32 room = nbytes - F::ORIGIN_NBYTES;
         const u8* const levels = variable_part + F::ORIGIN_NBYTES + lane_index();
+        if (lane_index() < room) bytes.store(levels[0], lane_index());
+        if (room > LANES) {
 #pragma unroll 1
-        for (u32 start = 0; start < room; start += LANES) {
-            if (lane_index() < room - start) bytes.store(levels[start], start + lane_index());
+            for (u32 i = LANES; lane_index() + i < room; i += LANES) bytes.store(levels[i], lane_index() + i);
         }
         const u32 first = static_part[F::REST_NBYTES + lane_index()];
         const u32 second = static_part[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()];
@@ -325,11 +332,13 @@ struct FloatDecoder {
         u32 reach_2;
         u32 escapes;
         const Reached reached_1(reach_1);
-        Exponents level_1 = read_level(reached_1, 0, place.meaning[1], reach_2);
+        Exponents level_1 = read_level(reached_1, read_row(0, reached_1.count), place.meaning[1], reach_2);
         const Reached reached_2(reach_2);
         const u32 level_2_at = rows_nbytes(reached_1.count);
-        Exponents level_2 = read_level(reached_2, level_2_at, place.meaning[2], escapes);
-        const Reached escaping(escapes);
+        const Row row_2 = read_row(level_2_at, reached_2.count);
+        Exponents level_2 = read_level(reached_2, row_2, place.meaning[2], escapes);
+        const Row only = {same_in_warp(row_2.first & row_2.second), ~0u};
+        const Reached escaping = reached_2.count <= LANES ? Reached(only, reached_2, escapes) : Reached(escapes);
         const u32 escapes_at = level_2_at + rows_nbytes(reached_2.count);
         if ((F::ORIGIN_NBYTES + escapes_at + escaping.count + 1) / 2 * 2 != nbytes) return false;
         SharedItems<u8> next = bytes;
@@ -618,8 +627,8 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     const u32 blocks = layout.tiles ? layout.blocks_in_tile(tile) : 0;
     const FloatDecoder<D> decoder(shared.scratch[warp_index()], shared.sets);
     const Output<REDUCE> tile_output = output.at(tile * TILE_BLOCKS * BLOCK_COUNT);
-    const u8* const static_parts = part.body + shared.static_start;
-    const u8* const variable_parts = part.body + shared.variable_start;
+    const u8* const static_parts = keep(part.body + shared.static_start);
+    const u8* const variable_parts = keep(part.body + shared.variable_start);
     for (u32 block = same_in_warp(warp_index()); block < blocks; block += WARPS) {
         const BlockPlace place = shared.place[block];
         LaneValues values;

@@ -26,6 +26,15 @@ __device__ __forceinline__ u32 lanes_below() { return (1u << lane_index()) - 1; 
 // Of a value that all lanes have: tell the compiler so.
 __device__ __forceinline__ u32 same_in_warp(u32 value) { return __shfl_sync(FULL_WARP, value, 0); }
 
+// Of an address: tell the compiler to have it in registers and not to work it out again at each use.
+template <class T>
+__device__ __forceinline__ T* keep(T* address) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+l"(address));
+#endif
+    return address;
+}
+
 __device__ __forceinline__ u32 misalignment(const void* address, u32 alignment) {
     return u32(reinterpret_cast<u64>(address)) & (alignment - 1);
 }
