@@ -28,6 +28,11 @@ struct alignas(16) BlockPlace {
     __device__ __forceinline__ u32 mask() const { return entry >> 16; }
 };
 
+// Half as many warps as elsewhere: what each does once for a tile counts, and decoding takes little shared memory.
+constexpr u32 DECODE_WARPS = WARPS / 2;
+constexpr u32 DECODE_THREADS = DECODE_WARPS * LANES;
+constexpr u32 DECODE_RESIDENT = 2 * RESIDENT;
+
 // Levels 1 and 2 and the escapes of a block take no more.
 constexpr u32 MAX_DEEPER_NBYTES = 2 * (BLOCK_COUNT / 4) + BLOCK_COUNT;
 
@@ -50,8 +55,8 @@ struct SetTables {
 };
 
 struct DecodeShared {
-    alignas(16) Word values[WARPS][D::IS_FLOAT ? BLOCK_COUNT : 1];  // those of a sparse block that are present
-    DecodeScratch scratch[WARPS];
+    alignas(16) Word values[DECODE_WARPS][D::IS_FLOAT ? BLOCK_COUNT : 1];  // those of a sparse block that are present
+    DecodeScratch scratch[DECODE_WARPS];
     SetTables sets;
     BlockPlace place[TILE_BLOCKS];
     u64 static_start;
@@ -617,7 +622,9 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     const Layout layout(part.count);
     const u64 tile = work - part.first_work;
     const Output<REDUCE> output = {part.target, op};
-    if constexpr (D::IS_FLOAT) shared.sets.fill(threadIdx.x);
+    if constexpr (D::IS_FLOAT) {
+        for (u32 set = threadIdx.x; set < 256; set += DECODE_THREADS) shared.sets.fill(set);
+    }
     if (warp_index() == 0) find_tile(part, layout, tile, shared);
     __syncthreads();
     if (shared.status != OK) {
@@ -629,7 +636,7 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     const Output<REDUCE> tile_output = output.at(tile * TILE_BLOCKS * BLOCK_COUNT);
     const u8* const static_parts = keep(part.body + shared.static_start);
     const u8* const variable_parts = keep(part.body + shared.variable_start);
-    for (u32 block = same_in_warp(warp_index()); block < blocks; block += WARPS) {
+    for (u32 block = same_in_warp(warp_index()); block < blocks; block += DECODE_WARPS) {
         const BlockPlace place = shared.place[block];
         LaneValues values;
         const bool right = decode_block(decoder, place, static_parts + place.static_offset,
@@ -643,19 +650,19 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     }
     if (tile + 1 >= layout.tiles) {
         const u8* const tail = part.body + part.nbytes - layout.tail_count * ITEMSIZE;
-        for (u32 i = threadIdx.x; i < layout.tail_count; i += THREADS) {
+        for (u32 i = threadIdx.x; i < layout.tail_count; i += DECODE_THREADS) {
             output.put_one(layout.blocks * BLOCK_COUNT + i, load_value(tail + i * ITEMSIZE));
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, DECODE_RESIDENT)
     decode_tiles(const DecodePart* parts, u64 part_count, u64* statuses) {
     __shared__ DecodeShared shared;
     decode_tile<false>(shared, parts, part_count, statuses, SET);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, DECODE_RESIDENT)
     decode_reduce_tiles(const DecodePart* parts, u64 part_count, u64* statuses, u64 op) {
     __shared__ DecodeShared shared;
     decode_tile<true>(shared, parts, part_count, statuses, op);
