@@ -284,35 +284,38 @@ struct FloatDecoder {
             start = end - own;
             count = __shfl_sync(FULL_WARP, end, LANES - 1);
         }
-
-        // Those that are handed on of a level of one row, and of these the set.
-        __device__ __forceinline__ Reached(Row only, const Reached& above, u32 set)
-            : own(__popc(set)), start(__popc(only.deeper() & ~shift_left(~0u, above.start))), count(__popc(only.deeper())) {}
     };
 
-    // Read row i of a level, of which the first one is at place in the scratch memory, where i is the lane.
-    __device__ __forceinline__ Row read_row(u32 place, u32 count) const {
-        const int left = int(count) - int(LANES * lane_index());
-        place += LANES / 4 * lane_index();
+    // Read a row of count codes, or of 32 if that is more, at place in the scratch memory. Lanes may read several.
+    __device__ __forceinline__ Row read_row(u32 place, int count) const {
         const u32 shift = place % 4 * 8;
         SharedItems<u32> from = words;
         from.skip(place / 4);
         const u32 bits[3] = {from.load(0), from.load(1), from.load(2)};
         return Row::of(make_uint2(__funnelshift_r(bits[0], bits[1], shift), __funnelshift_r(bits[1], bits[2], shift)),
-                       left > 0 ? left : 0);
+                       count > 0 ? count : 0);
     }
 
-    // Tell the exponents of a lane's values that reach a level, and which of them are handed on; lane i has row i.
-    __device__ __forceinline__ Exponents read_level(const Reached& reached, Row row, u32 meaning, u32& deeper) const {
-        // A lane's codes are in one row or two.
+    // Read the codes of a lane's values that reach a level, of which the first row is at place; behind the last code is
+    // what was there before.
+    __device__ __forceinline__ Row read_codes(const Reached& reached, u32 place) const {
+        // Lane i reads row i. A lane's codes are in one row or two.
+        const Row row = read_row(place + LANES / 4 * lane_index(), int(reached.count) - int(LANES * lane_index()));
         const u32 lane = reached.start / LANES;
-        const u32 first = __funnelshift_r(__shfl_sync(FULL_WARP, row.first, lane), __shfl_sync(FULL_WARP, row.first, lane + 1),
-                                          reached.start);
-        const u32 second = __funnelshift_r(__shfl_sync(FULL_WARP, row.second, lane),
-                                           __shfl_sync(FULL_WARP, row.second, lane + 1), reached.start);
+        const u32 first[2] = {__shfl_sync(FULL_WARP, row.first, lane), __shfl_sync(FULL_WARP, row.first, lane + 1)};
+        const u32 second[2] = {__shfl_sync(FULL_WARP, row.second, lane), __shfl_sync(FULL_WARP, row.second, lane + 1)};
+        return {__funnelshift_r(first[0], first[1], reached.start), __funnelshift_r(second[0], second[1], reached.start)};
+    }
+
+    // Which of a lane's values that reach a level are handed on.
+    __device__ static __forceinline__ u32 handed_on(const Reached& reached, Row codes) {
+        return codes.deeper() & ~(~0u << reached.own);
+    }
+
+    // What a lane's codes of a level stand for, and 0 for all that are handed on and behind the last one.
+    __device__ __forceinline__ Exponents exponents_of(const Reached& reached, Row codes, u32 meaning) const {
         const u32 behind = ~0u << reached.own;
-        deeper = first & second & ~behind;
-        return Exponents(either_of(first, behind, 255), either_of(second, behind, 255), meaning, spread);
+        return Exponents(either_of(codes.first, behind, 255), either_of(codes.second, behind, 255), meaning, spread);
     }
 
     // Decode a coded block; return whether its codes take the size that the entry tells.
@@ -334,20 +337,35 @@ struct FloatDecoder {
 
         // What is read before its size is known to be right is inside the scratch memory, for a level has at most 64 bytes.
         const u32 reach_1 = first & second;
-        u32 reach_2;
-        u32 escapes;
         const Reached reached_1(reach_1);
-        Exponents level_1 = read_level(reached_1, read_row(0, reached_1.count), place.meaning[1], reach_2);
+        const Row codes_1 = read_codes(reached_1, 0);
+        const u32 reach_2 = handed_on(reached_1, codes_1);
         const Reached reached_2(reach_2);
         const u32 level_2_at = rows_nbytes(reached_1.count);
-        const Row row_2 = read_row(level_2_at, reached_2.count);
-        Exponents level_2 = read_level(reached_2, row_2, place.meaning[2], escapes);
-        const Row only = {same_in_warp(row_2.first & row_2.second), ~0u};
-        const Reached escaping = reached_2.count <= LANES ? Reached(only, reached_2, escapes) : Reached(escapes);
+        Row codes_2;
+        u32 escapes;
+        u32 escapes_before;  // in lanes below
+        u32 escape_count;
+        if (reached_2.count <= LANES) {
+            // As in most blocks. All lanes read the same.
+            const Row row = read_row(level_2_at, reached_2.count);
+            codes_2 = {shift_right(row.first, reached_2.start), shift_right(row.second, reached_2.start)};
+            escapes = handed_on(reached_2, codes_2);
+            escapes_before = __popc(row.deeper() & ~shift_left(~0u, reached_2.start));
+            escape_count = __popc(row.deeper());
+        } else {
+            codes_2 = read_codes(reached_2, level_2_at);
+            escapes = handed_on(reached_2, codes_2);
+            const Reached escaping(escapes);
+            escapes_before = escaping.start;
+            escape_count = escaping.count;
+        }
+        Exponents level_1 = exponents_of(reached_1, codes_1, place.meaning[1]);
+        Exponents level_2 = exponents_of(reached_2, codes_2, place.meaning[2]);
         const u32 escapes_at = level_2_at + rows_nbytes(reached_2.count);
-        if ((F::ORIGIN_NBYTES + escapes_at + escaping.count + 1) / 2 * 2 != nbytes) return false;
+        if ((F::ORIGIN_NBYTES + escapes_at + escape_count + 1) / 2 * 2 != nbytes) return false;
         SharedItems<u8> next = bytes;
-        next.skip(escapes_at + escaping.start);
+        next.skip(escapes_at + escapes_before);
         for (; escapes; escapes &= escapes - 1) {
             const u32 shift = 8 * (__ffs(escapes) - 1);
             const u32 exponent = next.load();
