@@ -145,6 +145,9 @@ struct Reached {
 
 constexpr u32 FINISH_THREADS = 64;
 
+// encode_packed_tiles needs more registers than fit RESIDENT times.
+constexpr u32 PACKED_RESIDENT = smaller(RESIDENT, 3);
+
 constexpr u32 HEAD_NBYTES = D::IS_FLOAT ? D::CODED_STATIC_NBYTES : 16;
 constexpr u32 SLOT_NBYTES = D::IS_FLOAT ? 128 : 16;
 
@@ -280,7 +283,7 @@ struct FloatEncoder {
     __device__ __forceinline__ void split(const LaneValues& values, u32 origin, Exponents& split) const {
         if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
             // Shifted by one bit, a bfloat16 is its exponent and its rest, a byte each, but for the sign.
-            const u32 (&word)[4] = values.word;
+            const u32* const word = values.word;
             split.packed[0] = __byte_perm(word[0] << 1, word[2] << 1, 0x7531);
             split.packed[1] = __byte_perm(word[1] << 1, word[3] << 1, 0x7531);
 #pragma unroll
@@ -1015,7 +1018,7 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     }
     if (layout.blocks == 0) return;
     const u32 blocks = layout.blocks_in_tile(tile);
-    u8* const source = part.values + tile * TILE_BLOCKS * BLOCK_NBYTES;
+    u8* const source = keep(part.values + tile * TILE_BLOCKS * BLOCK_NBYTES);
     const FloatEncoder<D> encoder(shared.reached[warp_index()], shared.chosen, shared.tables);
     for (u32 block = same_in_warp(warp_index()); block < blocks; block += WARPS) {
         LaneValues values;
@@ -1051,7 +1054,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     encode_tile<false>(shared, parts, part_count, states, tickets, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, PACKED_RESIDENT)
     encode_packed_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets, u64 divisor) {
     __shared__ EncodeShared shared;
     encode_tile<true>(shared, parts, part_count, states, tickets, divisor);
