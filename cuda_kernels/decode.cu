@@ -20,11 +20,18 @@ struct alignas(16) BlockPlace {
     u32 entry;  // code, base and mask, a byte each
     u32 static_offset;
     u32 variable_offset;
+    u32 meaning[3];  // of a coded block: for each level, the exponents that codes 0, 1 and 2 stand for, a byte each, and 0
 
+    __device__ __forceinline__ void set_meaning(Entry coded);
     __device__ __forceinline__ u32 code() const { return entry & 255; }
     __device__ __forceinline__ u32 base() const { return entry >> 8 & 255; }
     __device__ __forceinline__ u32 mask() const { return entry >> 16; }
 };
+
+// Half as many warps as elsewhere: what each does once for a tile counts, and decoding takes little shared memory.
+constexpr u32 DECODE_WARPS = WARPS / 2;
+constexpr u32 DECODE_THREADS = DECODE_WARPS * LANES;
+constexpr u32 DECODE_RESIDENT = 2 * RESIDENT;
 
 // Levels 1 and 2 and the escapes of a block take no more.
 constexpr u32 MAX_DEEPER_NBYTES = 2 * (BLOCK_COUNT / 4) + BLOCK_COUNT;
@@ -35,9 +42,22 @@ struct DecodeScratch {
     u8 exponent[2][BLOCK_COUNT];            // of the values that reach levels 1 and 2
 };
 
+// For each set of up to eight, a bit each, what that is as nibbles.
+struct SetTables {
+    u32 spread[256];  // 1 for each that is in it
+    u32 ranks[256];   // how many are before each that is in it, and for all others how many there are
+
+    __device__ __forceinline__ void fill(u32 set) {
+        const u32 members = spread_to_nibbles(set);
+        spread[set] = members;
+        ranks[set] = select_bits(members * 15, members * 0x11111110, u32(__popc(set)) * 0x11111111);
+    }
+};
+
 struct DecodeShared {
-    alignas(16) Word values[WARPS][D::IS_FLOAT ? BLOCK_COUNT : 1];  // those of a sparse block that are present
-    DecodeScratch scratch[WARPS];
+    alignas(16) Word values[DECODE_WARPS][D::IS_FLOAT ? BLOCK_COUNT : 1];  // those of a sparse block that are present
+    DecodeScratch scratch[DECODE_WARPS];
+    SetTables sets;
     BlockPlace place[TILE_BLOCKS];
     u64 static_start;
     u64 variable_start;
@@ -51,12 +71,17 @@ struct Output {
     u8* target;
     u64 op;
 
+    static constexpr u32 NBYTES = REDUCE ? ACCUMULATOR_ITEMSIZE : ITEMSIZE;
+
+    // Of the values from that one on.
+    __device__ __forceinline__ Output at(u64 first) const { return {keep(target + first * NBYTES), op}; }
+
     // A lane's values of a block, whose first value has that number.
-    __device__ __forceinline__ void put(u64 first, const LaneValues& values) const {
+    __device__ __forceinline__ void put(u32 first, const LaneValues& values) const {
         if constexpr (REDUCE) {
-            combine_lane(op, values, target + first * ACCUMULATOR_ITEMSIZE);
+            combine_lane(op, values, target + first * NBYTES);
         } else {
-            values.store(target + first * ITEMSIZE);
+            values.store(target + first * NBYTES);
         }
     }
 
@@ -84,14 +109,18 @@ struct FloatDecoder {
     const SharedItems<u8> bytes;
     const SharedItems<u8> exponents_1;
     const SharedItems<u8> exponents_2;
+    const SharedItems<u32> spread;
+    const SharedItems<u32> ranks;
     const u32 lane_bit = 1u << lane_index();
     const u32 magnitudes = 0x7FFF7FFF;
 
-    __device__ __forceinline__ explicit FloatDecoder(const DecodeScratch& scratch)
+    __device__ __forceinline__ FloatDecoder(const DecodeScratch& scratch, const SetTables& sets)
         : words(scratch.levels),
           bytes(reinterpret_cast<const u8*>(scratch.levels)),
           exponents_1(scratch.exponent[0]),
-          exponents_2(scratch.exponent[1]) {}
+          exponents_2(scratch.exponent[1]),
+          spread(sets.spread),
+          ranks(sets.ranks) {}
 
     // What codes 0, 1 and 2 of a level stand for, a byte each.
     __device__ static constexpr u32 offsets_of(u32 table, u32 level) {
@@ -225,45 +254,136 @@ struct FloatDecoder {
         }
     }
 
+    // What codes stand for, a byte each, by the first and second bits of up to eight of them.
+    struct Exponents {
+        u32 low;
+        u32 high;
+
+        __device__ __forceinline__ Exponents(u32 first, u32 second, u32 meaning, SharedItems<u32> spread) {
+            const u32 codes = spread.load(first) + 2 * spread.load(second);
+            low = permute(meaning, 0, codes);
+            high = permute(meaning, 0, codes >> 16);
+        }
+
+        // Fill in what is 0: the exponents of a set of these, one behind the other, and 0 behind the last one.
+        __device__ __forceinline__ void fill_in(const Exponents& deeper, u32 set, SharedItems<u32> ranks) {
+            const u32 selectors = ranks.load(set);
+            low |= permute(deeper.low, deeper.high, selectors);
+            high |= permute(deeper.low, deeper.high, selectors >> 16);
+        }
+    };
+
+    // The values of a lane that reach a level.
+    struct Reached {
+        u32 own;
+        u32 start;  // how many are in lanes below
+        u32 count;  // in the block
+
+        __device__ __forceinline__ explicit Reached(u32 set) : own(__popc(set)) {
+            const u32 end = inclusive_scan(own);
+            start = end - own;
+            count = __shfl_sync(FULL_WARP, end, LANES - 1);
+        }
+    };
+
+    // Read a row of count codes, or of 32 if that is more, at place in the scratch memory. Lanes may read several.
+    __device__ __forceinline__ Row read_row(u32 place, int count) const {
+        const u32 shift = place % 4 * 8;
+        SharedItems<u32> from = words;
+        from.skip(place / 4);
+        const u32 bits[3] = {from.load(0), from.load(1), from.load(2)};
+        return Row::of(make_uint2(__funnelshift_r(bits[0], bits[1], shift), __funnelshift_r(bits[1], bits[2], shift)),
+                       count > 0 ? count : 0);
+    }
+
+    // Read the codes of a lane's values that reach a level, of which the first row is at place; behind the last code is
+    // what was there before.
+    __device__ __forceinline__ Row read_codes(const Reached& reached, u32 place) const {
+        // Lane i reads row i. A lane's codes are in one row or two.
+        const Row row = read_row(place + LANES / 4 * lane_index(), int(reached.count) - int(LANES * lane_index()));
+        const u32 lane = reached.start / LANES;
+        const u32 first[2] = {__shfl_sync(FULL_WARP, row.first, lane), __shfl_sync(FULL_WARP, row.first, lane + 1)};
+        const u32 second[2] = {__shfl_sync(FULL_WARP, row.second, lane), __shfl_sync(FULL_WARP, row.second, lane + 1)};
+        return {__funnelshift_r(first[0], first[1], reached.start), __funnelshift_r(second[0], second[1], reached.start)};
+    }
+
+    // Which of a lane's values that reach a level are handed on.
+    __device__ static __forceinline__ u32 handed_on(const Reached& reached, Row codes) {
+        return codes.deeper() & ~(~0u << reached.own);
+    }
+
+    // What a lane's codes of a level stand for, and 0 for all that are handed on and behind the last one.
+    __device__ __forceinline__ Exponents exponents_of(const Reached& reached, Row codes, u32 meaning) const {
+        const u32 behind = ~0u << reached.own;
+        return Exponents(either_of(codes.first, behind, 255), either_of(codes.second, behind, 255), meaning, spread);
+    }
+
     // Decode a coded block; return whether its codes take the size that the entry tells.
     __device__ __forceinline__ bool decode_coded(const BlockPlace& place, const u8* static_part,
-                                                        const u8* variable_part,
-                                                 LaneValues& values) const {
+                                                 const u8* variable_part, LaneValues& values) const {
         const u32 nbytes = coded_variable_nbytes(place.code());
         if (nbytes < F::ORIGIN_NBYTES) return false;
-        const u32 origin = read_origin(variable_part);
+        const u32 room = nbytes - F::ORIGIN_NBYTES;
+        const u8* const levels = variable_part + F::ORIGIN_NBYTES + lane_index();
+        if (lane_index() < room) bytes.store(levels[0], lane_index());
+        if (room > LANES) {
+#pragma unroll 1
+            for (u32 i = LANES; lane_index() + i < room; i += LANES) bytes.store(levels[i], lane_index() + i);
+        }
         const u32 first = static_part[F::REST_NBYTES + lane_index()];
         const u32 second = static_part[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()];
-        const u32 deeper = first & second;
-        const u32 own = __popc(deeper);
-        const u32 end = inclusive_scan(own);
-        const u32 count_1 = __shfl_sync(FULL_WARP, end, LANES - 1);
-        const u32 base = place.base();
-        const u32 taken = read_deeper_levels(variable_part + F::ORIGIN_NBYTES, nbytes - F::ORIGIN_NBYTES, count_1,
-                                             place.code() >> TABLE_SHIFT, base);
-        if (taken == DOES_NOT_FIT || (F::ORIGIN_NBYTES + taken + 1) / 2 * 2 != nbytes) return false;
+        Exponents all(first, second, place.meaning[0], spread);
+        __syncwarp();
 
-        u32 exponent[2];
-        const u32 meaning = bytes_minus(base * 0x00010101, 0x00020100);
-        const u32 codes = spread_to_nibbles(first) | spread_to_nibbles(second) << 1;
-        exponent[0] = permute(meaning, 0, codes);
-        exponent[1] = permute(meaning, 0, codes >> 16);
-        SharedItems<u8> next = exponents_1;
-        next.skip(end - own);
-#pragma unroll
-        for (u32 i = 0; i < LANE_COUNT; ++i) {
-            if (deeper >> i & 1) {
-                exponent[i / 4] += next.load() << (8 * (i % 4));
-                next.skip(1);
-            }
+        // What is read before its size is known to be right is inside the scratch memory, for a level has at most 64 bytes.
+        const u32 reach_1 = first & second;
+        const Reached reached_1(reach_1);
+        const Row codes_1 = read_codes(reached_1, 0);
+        const u32 reach_2 = handed_on(reached_1, codes_1);
+        const Reached reached_2(reach_2);
+        const u32 level_2_at = rows_nbytes(reached_1.count);
+        Row codes_2;
+        u32 escapes;
+        u32 escapes_before;  // in lanes below
+        u32 escape_count;
+        if (reached_2.count <= LANES) {
+            // As in most blocks. All lanes read the same.
+            const Row row = read_row(level_2_at, reached_2.count);
+            codes_2 = {shift_right(row.first, reached_2.start), shift_right(row.second, reached_2.start)};
+            escapes = handed_on(reached_2, codes_2);
+            escapes_before = __popc(row.deeper() & ~shift_left(~0u, reached_2.start));
+            escape_count = __popc(row.deeper());
+        } else {
+            codes_2 = read_codes(reached_2, level_2_at);
+            escapes = handed_on(reached_2, codes_2);
+            const Reached escaping(escapes);
+            escapes_before = escaping.start;
+            escape_count = escaping.count;
         }
+        Exponents level_1 = exponents_of(reached_1, codes_1, place.meaning[1]);
+        Exponents level_2 = exponents_of(reached_2, codes_2, place.meaning[2]);
+        const u32 escapes_at = level_2_at + rows_nbytes(reached_2.count);
+        if ((F::ORIGIN_NBYTES + escapes_at + escape_count + 1) / 2 * 2 != nbytes) return false;
+        SharedItems<u8> next = bytes;
+        next.skip(escapes_at + escapes_before);
+        for (; escapes; escapes &= escapes - 1) {
+            const u32 shift = 8 * (__ffs(escapes) - 1);
+            const u32 exponent = next.load();
+            level_2.low |= shift_left(exponent, shift);
+            level_2.high |= shifted_out(exponent, shift);
+            next.skip(1);
+        }
+        level_1.fill_in(level_2, reach_2, ranks);
+        all.fill_in(level_1, reach_1, ranks);
+
         u32 rest[2];
         if constexpr (F::REST_BITS == 8) {
-            load_words(static_part + 8 * lane_index(), rest);
+            load_lane_words(static_part, rest);
         } else {
             read_bit_planes(static_part, F::REST_BITS, rest);
         }
-        join(exponent, rest, origin, place.mask(), static_part + F::CODED_STATIC_NBYTES, values);
+        const u32 exponent[2] = {all.low, all.high};
+        join(exponent, rest, read_origin(variable_part), place.mask(), static_part + F::CODED_STATIC_NBYTES, values);
         return true;
     }
 
@@ -287,7 +407,7 @@ struct FloatDecoder {
             for (u32 plane = 0; plane < F::LOW_BYTES; ++plane) {
                 if (!(mask >> plane & 1)) continue;
                 u32 packed[2];
-                load_words(planes + 8 * lane_index(), packed);
+                load_lane_words(planes, packed);
 #pragma unroll
                 for (u32 i = 0; i < LANE_COUNT; ++i) word[i] |= Word(Word(byte_at(packed, i)) << (8 * plane));
                 planes += BYTE_PLANE_NBYTES;
@@ -390,6 +510,15 @@ struct FloatDecoder {
     }
 };
 
+__device__ __forceinline__ void BlockPlace::set_meaning(Entry coded) {
+    const u32 base = coded.base * EVERY_BYTE;
+    const u32 table = coded.code >> TABLE_SHIFT;
+    meaning[0] = bytes_minus(base, 0x00020100) & 0x00FFFFFF;
+    // Bytes' sums without carries, as a difference.
+    meaning[1] = bytes_minus(base, bytes_minus(0, FloatDecoder<D>::offsets(table, 0))) & 0x00FFFFFF;
+    meaning[2] = bytes_minus(base, bytes_minus(0, FloatDecoder<D>::offsets(table, 1))) & 0x00FFFFFF;
+}
+
 // Check the sizes of a body.
 __device__ __forceinline__ u32 find_regions(const DecodePart& part, const Layout& layout, u64& static_nbytes,
                                             u64& variable_nbytes) {
@@ -430,6 +559,7 @@ __device__ __forceinline__ void find_tile(const DecodePart& part, const Layout& 
                 if constexpr (D::IS_FLOAT) entry.base = entries[layout.blocks + block];
                 if constexpr (D::LOW_PLANES > 0) entry.mask = entries[2 * layout.blocks + block];
                 shared.place[block].entry = entry.code | entry.base << 8 | entry.mask << 16;
+                if constexpr (D::IS_FLOAT) shared.place[block].set_meaning(entry);
             }
             valid &= is_valid(entry);
             static_sizes[i] = static_nbytes_of(entry);
@@ -510,6 +640,9 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     const Layout layout(part.count);
     const u64 tile = work - part.first_work;
     const Output<REDUCE> output = {part.target, op};
+    if constexpr (D::IS_FLOAT) {
+        for (u32 set = threadIdx.x; set < 256; set += DECODE_THREADS) shared.sets.fill(set);
+    }
     if (warp_index() == 0) find_tile(part, layout, tile, shared);
     __syncthreads();
     if (shared.status != OK) {
@@ -517,14 +650,17 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
         return;
     }
     const u32 blocks = layout.tiles ? layout.blocks_in_tile(tile) : 0;
-    const FloatDecoder<D> decoder(shared.scratch[warp_index()]);
-    for (u32 block = warp_index(); block < blocks; block += WARPS) {
+    const FloatDecoder<D> decoder(shared.scratch[warp_index()], shared.sets);
+    const Output<REDUCE> tile_output = output.at(tile * TILE_BLOCKS * BLOCK_COUNT);
+    const u8* const static_parts = keep(part.body + shared.static_start);
+    const u8* const variable_parts = keep(part.body + shared.variable_start);
+    for (u32 block = same_in_warp(warp_index()); block < blocks; block += DECODE_WARPS) {
         const BlockPlace place = shared.place[block];
         LaneValues values;
-        const bool right = decode_block(decoder, place, part.body + shared.static_start + place.static_offset,
-                                        part.body + shared.variable_start + place.variable_offset, shared, values);
+        const bool right = decode_block(decoder, place, static_parts + place.static_offset,
+                                        variable_parts + place.variable_offset, shared, values);
         if (right) {
-            output.put((tile * TILE_BLOCKS + block) * BLOCK_COUNT, values);
+            tile_output.put(block * BLOCK_COUNT, values);
         } else if (lane_index() == 0) {
             atomicMax(statuses + number, u64(WRONG_BLOCK_SIZE));
         }
@@ -532,19 +668,19 @@ __device__ __forceinline__ void decode_tile(DecodeShared& shared, const DecodePa
     }
     if (tile + 1 >= layout.tiles) {
         const u8* const tail = part.body + part.nbytes - layout.tail_count * ITEMSIZE;
-        for (u32 i = threadIdx.x; i < layout.tail_count; i += THREADS) {
+        for (u32 i = threadIdx.x; i < layout.tail_count; i += DECODE_THREADS) {
             output.put_one(layout.blocks * BLOCK_COUNT + i, load_value(tail + i * ITEMSIZE));
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, DECODE_RESIDENT)
     decode_tiles(const DecodePart* parts, u64 part_count, u64* statuses) {
     __shared__ DecodeShared shared;
     decode_tile<false>(shared, parts, part_count, statuses, SET);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, DECODE_RESIDENT)
     decode_reduce_tiles(const DecodePart* parts, u64 part_count, u64* statuses, u64 op) {
     __shared__ DecodeShared shared;
     decode_tile<true>(shared, parts, part_count, statuses, op);

@@ -10,6 +10,10 @@
 #include "parts.cuh"
 #include "reduce.cuh"
 
+// Where value i of a lane stands in what look_up returns, a byte each. With exponents packed so that words of four of
+// them can be joined to a word of nibbles in one step, this is what comes out.
+__device__ constexpr u32 byte_of_value(u32 i) { return (i & 4) | (i & 1) << 1 | (i >> 1 & 1); }
+
 struct EncodePart {
     u8* values;  // only encode_packed_tiles writes to them
     u64 count;
@@ -90,14 +94,17 @@ struct GlobalBytes {
 
 // Writes rows of codes: the first bits of all codes of a row, then the second bits. A lane writes eight bits.
 struct RowWriter {
-    u32 first_bit = 8 * lane_index();
-    u32 first_count = 4 * lane_index();  // least number of codes that reach the lane
+    u32 first_bit;
+    u32 first_count;  // least number of codes that reach the lane
+
+    // The lane writes that byte.
+    __device__ __forceinline__ explicit RowWriter(u32 byte) : first_bit(8 * byte), first_count(4 * byte) {}
 
     // Write a row of count codes, or of 32 if that is more; the lane's byte goes to lane_out[offset].
     template <class Out>
     __device__ __forceinline__ void write(Out lane_out, u32 offset, u32 first, u32 second, u32 count) const {
         count = smaller(count, LANES);
-        if (count <= first_count) return;  // all but eight lanes, as first_count is at least 32
+        if (count <= first_count) return;
         const u32 right = shift_right(first, first_bit) | shift_right(second, first_bit - count);
         lane_out.store(right | shift_left(second, count - first_bit), offset);
     }
@@ -110,8 +117,10 @@ struct BlockPlan {
     u32 static_offset;    // within the tile's parts
     u32 variable_offset;
 
-    __device__ static __forceinline__ BlockPlan of(Entry entry, u32 base, u32 origin, u32 present) {
-        return {entry.code | entry.base << 8 | entry.mask << 16 | base << 24, origin | present << 16, 0, 0};
+    // Set what is known before the places are.
+    __device__ __forceinline__ void set(Entry directory_entry, u32 base, u32 origin, u32 present) {
+        entry = directory_entry.code | directory_entry.base << 8 | directory_entry.mask << 16 | base << 24;
+        more = origin | present << 16;
     }
     __device__ __forceinline__ Entry directory_entry() const {
         return {entry & 255, entry >> 8 & 255, entry >> 16 & 255};
@@ -121,13 +130,23 @@ struct BlockPlan {
     __device__ __forceinline__ u32 present() const { return more >> 16; }
 };
 
-// The values of a block that reach a level, one behind the other.
+// What level 1 and level 2 make of a value; see FloatEncoder::level_bytes.
+struct TableBytes {
+    alignas(16) u32 level_1[2];
+    u32 level_2[2];
+    u32 level_2_far;
+};
+
+// The values of a sparse block that reach a level, one behind the other.
 struct Reached {
     u8 level_1[BLOCK_COUNT];   // exponents
     u16 level_2[BLOCK_COUNT];  // exponents, and the codes of both levels above
 };
 
 constexpr u32 FINISH_THREADS = 64;
+
+// encode_packed_tiles needs more registers than fit RESIDENT times.
+constexpr u32 PACKED_RESIDENT = smaller(RESIDENT, 3);
 
 constexpr u32 HEAD_NBYTES = D::IS_FLOAT ? D::CODED_STATIC_NBYTES : 16;
 constexpr u32 SLOT_NBYTES = D::IS_FLOAT ? 128 : 16;
@@ -136,6 +155,8 @@ struct EncodeShared {
     alignas(16) u8 head[TILE_BLOCKS][HEAD_NBYTES];  // rests and level 0 of coded blocks; see write_head_of_raw
     alignas(16) u8 slot[TILE_BLOCKS][SLOT_NBYTES];  // variable parts of coded blocks
     BlockPlan plan[TILE_BLOCKS];
+    u32 chosen[256];  // for each set of eight bytes, which ones are in it; see choose_bytes
+    TableBytes tables[TABLES];
     Reached reached[WARPS];
     u8 position[WARPS][BLOCK_COUNT];  // of a sparse block's values
     TileOffsets start;
@@ -145,6 +166,21 @@ struct EncodeShared {
     u32 ticket;
 };
 
+// The selectors of two PRMT, one above the other, that put the bytes of a set behind each other, and behind them one that is
+// not in it. Bit i of the set is for value i of a lane, of which BYTE_OF_VALUE tells where it stands.
+__device__ __forceinline__ u32 choose_bytes(u32 set) {
+    u32 chosen = 0;
+#pragma unroll
+    for (u32 value = 0; value < LANE_COUNT; ++value) {
+        if (!(set >> value & 1)) chosen = byte_of_value(value) * 0x11111111;
+    }
+#pragma unroll
+    for (u32 value = LANE_COUNT; value-- > 0;) {
+        if (set >> value & 1) chosen = chosen << 4 | byte_of_value(value);
+    }
+    return chosen;
+}
+
 // Make the plan of a block if all of its values are equal; return whether they are.
 __device__ __forceinline__ bool plan_equal(const LaneValues& values, BlockPlan& plan) {
     const Word first = __shfl_sync(FULL_WARP, values.value(0), 0);
@@ -152,7 +188,7 @@ __device__ __forceinline__ bool plan_equal(const LaneValues& values, BlockPlan& 
 #pragma unroll
     for (u32 i = 0; i < LANE_COUNT; ++i) equal &= values.value(i) == first;
     if (!__all_sync(FULL_WARP, equal)) return false;
-    if (lane_index() == 0) plan = BlockPlan::of({first ? CODE_CONSTANT : CODE_ZERO, 0, 0}, 0, 0, 0);
+    if (lane_index() == 0) plan.set({first ? CODE_CONSTANT : CODE_ZERO, 0, 0}, 0, 0, 0);
     return true;
 }
 
@@ -173,21 +209,16 @@ struct FloatEncoder {
     // The values of a block that reach a level, one behind the other: exponents; with the codes of both levels above.
     const SharedItems<u8> reached_1;
     const SharedItems<u16> reached_2;
-    const RowWriter writer;
-    const u32 below_lane = lanes_below();
-    const u32 signs = 0x00010001;
-    // Votes on the table: of o = +2, -4 and -7 they are +5, -1 and -4, and of o = -5 and +1 they are +1 and -1. Four and
-    // one are added.
-    const Bytes8 symmetric_votes = {0x03040409, 0x04000404};
-    const Bytes8 falling_votes = {0x01010001, 0x01010102};
+    const SharedItems<u32> chosen;
+    const TableBytes* const tables;
 
-    __device__ __forceinline__ explicit FloatEncoder(const Reached& reached)
-        : reached_1(reached.level_1), reached_2(reached.level_2) {}
+    __device__ __forceinline__ FloatEncoder(const Reached& reached, const u32* chosen, const TableBytes* tables)
+        : reached_1(reached.level_1), reached_2(reached.level_2), chosen(chosen), tables(tables) {}
 
-    // The exponents of a lane's values and how many of their bits there are.
+    // The exponents and the rests of a lane's values, a byte each.
     struct Exponents {
-        u32 packed[2];
-        u32 rest[2];
+        u32 packed[2];  // values 0, 1, 4 and 5; 2, 3, 6 and 7
+        u32 rest[2];    // values 0 to 3; 4 to 7
     };
 
     // Return the index in the lowest nibble, and indices of all others above it.
@@ -213,6 +244,31 @@ struct FloatEncoder {
         return bytes;
     }
 
+    // What level 1 and level 2 make of o: the inverted code in both nibbles, that of 0 of what does not reach the level.
+    __device__ static constexpr u32 level_byte(u32 table, u32 level, int o) {
+        constexpr int offsets[TABLES][3][3] = {{{0, -1, -2}, {1, -3, -4}, {-5, -6, -7}},
+                                               {{0, -1, -2}, {-3, -4, -5}, {1, -6, -7}},
+                                               {{0, -1, -2}, {1, 2, -3}, {-4, -5, -6}}};
+        for (u32 higher = 0; higher <= level; ++higher) {
+            for (u32 code = 0; code < 3; ++code) {
+                if (offsets[table][higher][code] == o) return (higher == level ? DEEPER - code : DEEPER) * 0x11;
+            }
+        }
+        return 0;
+    }
+
+    __device__ static constexpr TableBytes table_bytes(u32 table) {
+        TableBytes bytes = {};
+        for (int i = 0; i < 4; ++i) {
+            bytes.level_1[0] |= level_byte(table, 1, 2 - i) << (8 * i);
+            bytes.level_1[1] |= level_byte(table, 1, -2 - i) << (8 * i);
+            bytes.level_2[0] |= level_byte(table, 2, 2 - i) << (8 * i);
+            bytes.level_2[1] |= level_byte(table, 2, -2 - i) << (8 * i);
+            bytes.level_2_far |= level_byte(table, 2, -6 - i) << (8 * i);
+        }
+        return bytes;
+    }
+
     // The codes of level 1, and of level 2 in the two bits above.
     __device__ static __forceinline__ Bytes8 codes_of(u32 table) {
         constexpr u64 skewed = bytes_of_codes(SKEWED);
@@ -226,14 +282,15 @@ struct FloatEncoder {
     // Split a lane's values; origin is of float64.
     __device__ __forceinline__ void split(const LaneValues& values, u32 origin, Exponents& split) const {
         if constexpr (F::EXPONENT_BITS == 8 && F::MANTISSA_BITS == 7) {
-            // Rotated by one bit, a bfloat16 is its exponent and its rest, a byte each.
-            u32 rotated[4];
-#pragma unroll
-            for (u32 i = 0; i < 4; ++i) rotated[i] = select_bits(signs, values.word[i] >> 15, values.word[i] << 1);
+            // Shifted by one bit, a bfloat16 is its exponent and its rest, a byte each, but for the sign.
+            const u32* const word = values.word;
+            split.packed[0] = __byte_perm(word[0] << 1, word[2] << 1, 0x7531);
+            split.packed[1] = __byte_perm(word[1] << 1, word[3] << 1, 0x7531);
 #pragma unroll
             for (u32 half = 0; half < 2; ++half) {
-                split.packed[half] = __byte_perm(rotated[2 * half], rotated[2 * half + 1], 0x7531);
-                split.rest[half] = __byte_perm(rotated[2 * half], rotated[2 * half + 1], 0x6420);
+                const u32 signs = __byte_perm(word[2 * half], word[2 * half + 1], 0x7531) >> 7;
+                const u32 mantissas = __byte_perm(word[2 * half] << 1, word[2 * half + 1] << 1, 0x6420);
+                split.rest[half] = select_bits(EVERY_BYTE, signs, mantissas);
             }
         } else {
 #pragma unroll
@@ -242,9 +299,8 @@ struct FloatEncoder {
                 split.rest[half] = 0;
 #pragma unroll
                 for (u32 i = 0; i < 4; ++i) {
-                    const Word value = values.value(4 * half + i);
-                    split.packed[half] |= exponent_of(value, origin) << (8 * i);
-                    split.rest[half] |= Parts<F>::rest(value) << (8 * i);
+                    split.packed[half] |= exponent_of(values.value(2 * half + i % 2 + i / 2 * 4), origin) << (8 * i);
+                    split.rest[half] |= Parts<F>::rest(values.value(4 * half + i)) << (8 * i);
                 }
             }
         }
@@ -285,58 +341,224 @@ struct FloatEncoder {
         return normal ? weighted / (4 * normal) : 0;
     }
 
-    // The codes of a lane's values in level 0.
+    // How far a lane's exponents are below base + 2 (mod 256), a nibble each, 15 for all that are further away. These are
+    // indices for look_up: 0 to 7 are o = +2 to -5.
+    __device__ static __forceinline__ u32 distances(const u32 (&exponent)[2], u32 base) {
+        u32 below[2];
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            const u32 exact = bytes_minus((base + 2 & 255) * EVERY_BYTE, exponent[half]);
+            const u32 far = (exact & 0x70707070) + 0x70707070 | exact;
+            below[half] = (exact | spread_high_bits(far & HIGH_BITS)) & 0x0F0F0F0F;
+        }
+        return below[0] | below[1] << 4;
+    }
+
+    // As distances; return whether that was too easy for the warp's exponents, which is so if one is zero or not within
+    // 16 of another.
+    __device__ static __forceinline__ bool easy_distances(const u32 (&exponent)[2], u32 base, u32& distances) {
+        const u32 top = (base + 2) * EVERY_BYTE;
+        const u32 below[2] = {top - exponent[0], top - exponent[1]};
+        distances = below[0] | below[1] << 4;
+        // What borrows from the next byte is far itself.
+        const bool far = (below[0] | below[1]) & 0xF0F0F0F0;
+        return __all_sync(FULL_WARP, !far) && base - 14 < 240;
+    }
+
+    // For each of eight distances, a byte.
+    struct Table {
+        u32 low;
+        u32 high;
+
+        // Look up four nibbles. One of 8 and more gives eight times the high bit of the byte of eight less.
+        __device__ __forceinline__ u32 look_up(u32 nibbles) const { return permute(low, high, nibbles); }
+    };
+
+    template <class ByteOf>
+    __device__ static constexpr Table table_of(ByteOf byte_of) {
+        Table table = {0, 0};
+        for (int i = 0; i < 4; ++i) {
+            table.low |= u32(byte_of(2 - i)) << (8 * i);
+            table.high |= u32(byte_of(-2 - i)) << (8 * i);
+        }
+        return table;
+    }
+
+    // Gather bit 0 of eight nibbles that are joined of what look_up returned for both halves.
+    __device__ static __forceinline__ u32 gather_values(u32 joined) { return __dp4a(joined & 0x11111111, 0x08020401u, 0u); }
+
+    // What level 0 makes of a lane's values.
     struct Level0 {
-        u32 below[2];  // the base less each exponent (mod 256)
-        u32 first;     // the codes' first bits
+        u32 counted;  // see down, up and rising
+        u32 more;
+        u32 first;    // the codes' first bits
         u32 second;
 
-        __device__ __forceinline__ void encode(const u32 (&exponent)[2], u32 base) {
-            u32 bits[2][2];
-#pragma unroll
-            for (u32 half = 0; half < 2; ++half) {
-                below[half] = bytes_minus(base * EVERY_BYTE, exponent[half]);
-                const u32 four_or_more = ((below[half] & 0x7C7C7C7C) + 0x7C7C7C7C | below[half]) >> 7;
-                bits[0][half] = (below[half] | four_or_more) & EVERY_BYTE;
-                bits[1][half] = (below[half] >> 1 | four_or_more) & EVERY_BYTE;
-            }
-            first = gather_bits(bits[0][0], bits[0][1]);
-            second = gather_bits(bits[1][0], bits[1][1]);
+        __device__ static constexpr u32 code_and_count(int o) {
+            const u32 code = o > 0 || o < -2 ? DEEPER : u32(-o);
+            return code | (code == DEEPER && o != -3 ? 4 : 0);
+        }
+        __device__ static constexpr u32 others(int o) { return (o != -2) | (o != -5) << 1 | (o != 1) << 2; }
+
+        __device__ __forceinline__ explicit Level0(u32 distances) {
+            // A byte has room for both; those of one half in the order that makes joining them easy.
+            constexpr Table low = table_of([](int o) { return 0x88 | code_and_count(o) | others(o) << 4; });
+            constexpr Table high = table_of([](int o) { return 0x88 | code_and_count(o) << 4 | others(o); });
+            const u32 half[2] = {low.look_up(distances), high.look_up(distances >> 16)};
+            counted = select_bits(LOW_NIBBLES, half[0], half[1]);
+            more = select_bits(LOW_NIBBLES, half[1], half[0]);
+            first = gather_values(counted);
+            second = gather_values(counted >> 1);
         }
 
-        // How many of the exponents are not that far below the base.
-        __device__ __forceinline__ u32 elsewhere(u32 distance) const {
-            const u32 low = nonzero_bytes(below[0] ^ distance * EVERY_BYTE);
-            const u32 high = nonzero_bytes(below[1] ^ distance * EVERY_BYTE);
-            return __popc(low | high >> 1);
+        // How often o is -3 less how often it is 0, and 16 more.
+        __device__ __forceinline__ u32 down() const { return count_flags(counted, 0x77777777, 0x44444444); }
+        // How often o is 1 less how often it is -2, and 8 more.
+        __device__ __forceinline__ u32 up() const { return count_flags(more, 0x55555555, 0x44444444); }
+        // How often o is 1 less how often it is -5, and 8 more.
+        __device__ __forceinline__ u32 rising() const { return count_flags(more, 0x66666666, 0x44444444); }
+    };
+    static constexpr u32 LOW_NIBBLES = 0x0F0F0F0F;
+    // Makes indices of distances of 8 and more: o = -6 to -9 are 4 to 7, -10 to -13 are 0 to 3.
+    static constexpr u32 FAR = 0xCCCCCCCC;
+
+    // As choose_base's refinement, given level 0 by the guess: bits above the lower half to go down, in it to go up.
+    __device__ static __forceinline__ u32 find_refinement(const Level0& guessed) {
+        const u32 sum = __reduce_add_sync(FULL_WARP, (guessed.down() << 16) + guessed.up());
+        // A sum that is more than what was added to it sets the lowest bit above it.
+        return sum + (1023 - 16 * LANES << 16 | 511 - BLOCK_COUNT) & (1024 << 16 | 512);
+    }
+
+    // As in reference.py, given level 0 by the base.
+    __device__ static __forceinline__ u32 choose_table(const Level0& level_0, u32 distances) {
+        // What is against the symmetric table: of o = +2, -4 and -7 it is -5, 1 and 4.
+        constexpr Table near = {0x000000FB, 0x00010000};
+        // Of o = -6 and -7. Above, o = -6 was -1.
+        constexpr Table far = {0, 0x00000401};
+        const u32 others = distances ^ FAR;
+        int against = __dp4a(int(near.look_up(distances)), int(EVERY_BYTE), 0);
+        against = __dp4a(int(near.look_up(distances >> 16)), int(EVERY_BYTE), against);
+        against = __dp4a(int(far.look_up(others)), int(EVERY_BYTE), against);
+        against = __dp4a(int(far.look_up(others >> 16)), int(EVERY_BYTE), against);
+        const u32 sum = __reduce_add_sync(FULL_WARP, (u32(against) << 16) + level_0.rising());
+        if (int(sum) < 0) return SYMMETRIC;
+        return (sum & 0xFFFF) < BLOCK_COUNT ? FALLING : SKEWED;
+    }
+
+    // The codes of a lane's values in a level after level 0, one behind the other.
+    struct Codes {
+        u32 first;
+        u32 second;
+
+        // Args:
+        //     half: what was looked up for both halves, the inverted code in both nibbles.
+        //     set: which of the values reach the level. The code of all others is 0.
+        __device__ __forceinline__ Codes(const u32 (&half)[2], u32 set, SharedItems<u32> chosen) {
+            const u32 selectors = chosen.load(set);
+            const u32 low = permute(half[0], half[1], selectors);
+            const u32 high = permute(half[0], half[1], selectors >> 16);
+            const u32 joined = select_bits(LOW_NIBBLES, low, high);
+            first = __dp4a(~joined & 0x11111111, 0x08040201u, 0u);
+            second = __dp4a(~joined & 0x22222222, 0x08040201u, 0u) >> 1;
         }
     };
 
-    // As choose_base's refinement, given level 0 by the guess.
-    __device__ static __forceinline__ u32 refine_base(const Level0& guessed, u32 guess) {
-        // How often o is -3 more than 0, and 1 more than -2; LANE_COUNT is added to each.
-        const u32 down = __popc(guessed.first | guessed.second) + LANE_COUNT - guessed.elsewhere(3);
-        const u32 up = 2 * LANE_COUNT - guessed.elsewhere(255) - __popc(guessed.second & ~guessed.first);
-        const u32 sum = __reduce_add_sync(FULL_WARP, down << 16 | up);
-        if (sum >> 16 > BLOCK_COUNT) return (guess - 1) & 255;
-        return ((sum & 0xFFFF) > BLOCK_COUNT ? guess + 1 : guess) & 255;
-    }
+    // What levels 1 and 2 make of a lane's values; of all 32 bits.
+    struct Deeper {
+        u32 reach[3];  // which values reach levels 1 and 2, and which are escapes
+        u32 start[3];  // how many are in lanes below
+        u32 count[3];  // in the block
+        u32 half[2][2];
 
-    // Put together the exponents of the values that reach level 1; return how many they are.
-    __device__ __forceinline__ u32 collect(const u32 (&exponent)[2], u32 deeper) const {
-        const u32 own = __popc(deeper);
-        const u32 end = inclusive_scan(own);
-        SharedItems<u8> reached = reached_1;
-        reached.skip(end - own);
+        __device__ __forceinline__ Deeper(u32 reach_1, u32 distances, const TableBytes& bytes) {
+            const Table level_1 = {bytes.level_1[0], bytes.level_1[1]};
+            const Table level_2 = {bytes.level_2[0], bytes.level_2[1]};
+            const Table level_2_far = {0, bytes.level_2_far};
+            const u32 others = distances ^ FAR;
 #pragma unroll
-        for (u32 i = 0; i < LANE_COUNT; ++i) {
-            if (deeper >> i & 1) {
-                reached.store(exponent[i / 4] >> (8 * (i % 4)));
-                reached.skip(1);
+            for (u32 i = 0; i < 2; ++i) {
+                half[0][i] = level_1.look_up(distances >> (16 * i));
+                half[1][i] = level_2.look_up(distances >> (16 * i)) | level_2_far.look_up(others >> (16 * i));
+            }
+            reach[0] = reach_1;
+#pragma unroll
+            for (u32 level = 0; level < 2; ++level) {
+                const u32 joined = select_bits(LOW_NIBBLES, half[level][0], half[level][1]);
+                reach[level + 1] = gather_values(~(joined | joined >> 1));
+            }
+            // One scan counts all: there are at most 256 of each.
+            const u32 own = __popc(reach[0]) + (__popc(reach[1]) << 10) + (__popc(reach[2]) << 20);
+            const u32 ends = inclusive_scan(own);
+            const u32 starts = ends - own;
+            const u32 total = __shfl_sync(FULL_WARP, ends, LANES - 1);
+#pragma unroll
+            for (u32 level = 0; level < 3; ++level) {
+                const u32 mask = level < 2 ? 1023 : ~0u;
+                start[level] = starts >> (10 * level) & mask;
+                count[level] = total >> (10 * level) & mask;
             }
         }
-        __syncwarp();
-        return __shfl_sync(FULL_WARP, end, LANES - 1);
+
+        __device__ __forceinline__ u32 nbytes() const { return rows_nbytes(count[0]) + rows_nbytes(count[1]) + count[2]; }
+    };
+
+    // Word i of all lanes' bits, put together; the lane's first bit is at start. No lane has more than 32.
+    __device__ static __forceinline__ u32 join_bits(u32 bits, u32 start, u32 i) {
+        if (i == 0) return __reduce_or_sync(FULL_WARP, shift_left(bits, start));
+        return __reduce_or_sync(FULL_WARP, shifted_out(bits, start - (i - 1) * 32));
+    }
+
+    // Write levels 1 and 2 and the escapes of a coded block, for which there must be room.
+    __device__ __forceinline__ void write_deeper_levels(const Deeper& deeper, const u32 (&exponent)[2],
+                                                        SharedItems<u8> out) const {
+        const Codes level_1(deeper.half[0], deeper.reach[0], chosen);
+        const Codes level_2(deeper.half[1], deeper.reach[1], chosen);
+        const u32 level_2_at = rows_nbytes(deeper.count[0]);
+        // Three rows of level 1 and one of level 2 at once, each by eight lanes: most blocks have no more.
+        constexpr u32 ROWS_1 = 3;
+        const u32 row = lane_index() / 8;
+        const RowWriter writer(lane_index() % 8);
+        u32 first = join_bits(level_2.first, deeper.start[1], 0);
+        u32 second = join_bits(level_2.second, deeper.start[1], 0);
+        u32 left = deeper.count[1];
+        u32 offset = level_2_at + lane_index() % 8;
+#pragma unroll
+        for (u32 i = 0; i < ROWS_1; ++i) {
+            if (i == 2 && deeper.count[0] <= i * LANES) continue;
+            const u32 row_first = join_bits(level_1.first, deeper.start[0], i);
+            const u32 row_second = join_bits(level_1.second, deeper.start[0], i);
+            if (row == i) {
+                first = row_first;
+                second = row_second;
+            }
+        }
+        if (row < ROWS_1) {
+            left = deeper.count[0] - row * LANES;
+            offset = lane_index();
+        }
+        if (int(left) > 0) writer.write(out, offset, first, second, left);
+#pragma unroll 1
+        for (u32 i = ROWS_1; i * LANES < deeper.count[0]; ++i) {
+            const u32 row_first = join_bits(level_1.first, deeper.start[0], i);
+            const u32 row_second = join_bits(level_1.second, deeper.start[0], i);
+            if (row == 0) writer.write(out, 8 * i + lane_index(), row_first, row_second, deeper.count[0] - i * LANES);
+        }
+#pragma unroll 1
+        for (u32 i = 1; i * LANES < deeper.count[1]; ++i) {
+            const u32 row_first = join_bits(level_2.first, deeper.start[1], i);
+            const u32 row_second = join_bits(level_2.second, deeper.start[1], i);
+            const u32 at = level_2_at + 8 * i + lane_index();
+            if (row == 0) writer.write(out, at, row_first, row_second, deeper.count[1] - i * LANES);
+        }
+        out.skip(level_2_at + rows_nbytes(deeper.count[1]) + deeper.start[2]);
+        if (deeper.reach[2]) {
+            const u32 low = __byte_perm(exponent[0], exponent[1], 0x5410);
+            const u32 high = __byte_perm(exponent[0], exponent[1], 0x7632);
+            for (u32 escapes = deeper.reach[2]; escapes; escapes &= escapes - 1) {
+                out.store(permute(low, high, __ffs(escapes) - 1));
+                out.skip(1);
+            }
+        }
     }
 
     // The values that reach level 1, 32 a row. Of most blocks there are no more rows than are kept in registers.
@@ -361,36 +583,13 @@ struct FloatEncoder {
         }
     };
 
-    // As in reference.py; all values that matter reach level 1.
-    __device__ __forceinline__ u32 choose_table(const Rows& rows, u32 base) const {
-        u32 symmetric = 0;
-        u32 falling = 0;
-        u32 voters = 0;
-#pragma unroll
-        for (u32 row = 0; row < Rows::KEPT; ++row) {
-            if (row * LANES >= rows.count) break;
-            symmetric = __dp4a(symmetric_votes.of(rows.index[row]), 1u, symmetric);
-            falling = __dp4a(falling_votes.of(rows.index[row]), 1u, falling);
-            voters += LANES;
-        }
-#pragma unroll 1
-        for (u32 row = Rows::KEPT; row * LANES < rows.count; ++row) {
-            u32 exponent, index;
-            rows.read(row, base, exponent, index);
-            symmetric = __dp4a(symmetric_votes.of(index), 1u, symmetric);
-            falling = __dp4a(falling_votes.of(index), 1u, falling);
-            voters += LANES;
-        }
-        const u32 sum = __reduce_add_sync(FULL_WARP, symmetric << 16 | falling);
-        if (sum >> 16 > 4 * voters) return SYMMETRIC;
-        return (sum & 0xFFFF) > voters ? FALLING : SKEWED;
-    }
-
     // Code levels 1 and 2 in rows at out, and the escapes behind them, as far as there is room, which there must be for
     // level 1. Return what they take. Out is SharedItems<u8> or GlobalBytes.
     template <class Out>
     __device__ __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base, Out out, u32 room) const {
         const Bytes8 codes = codes_of(table);
+        const RowWriter writer(lane_index());
+        const u32 below_lane = lanes_below();
         Out lane_out = out;
         lane_out.skip(lane_index());
         u32 count_2 = 0;
@@ -475,7 +674,7 @@ struct FloatEncoder {
             for (u32 i = 0; i < LANE_COUNT; ++i) {
                 packed[i / 4] |= u32(values.value(i) >> (8 * plane) & 255) << (8 * (i % 4));
             }
-            store_words(planes + 8 * lane_index(), packed);
+            store_lane_words(planes, packed);
             planes += BYTE_PLANE_NBYTES;
         }
 #pragma unroll
@@ -505,92 +704,86 @@ struct FloatEncoder {
         split(values, origin, parts);
         u32 (&exponent)[2] = parts.packed;
 
-        u32 normal = BLOCK_COUNT;
         u32 present = BLOCK_COUNT;
-        u32 absent[2] = {0, 0};  // 255 for each value that is zero, if the block is sparse
-        if (!__all_sync(FULL_WARP, (nonzero_bytes(exponent[0]) & nonzero_bytes(exponent[1])) == HIGH_BITS)) {
-            count_zeros(values, exponent, normal, present, absent);
-        }
-        const bool sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
-
+        u32 sparse = 0;
+        u32 absent = 0;  // 15 for each value that is zero, if the block is sparse
         bool equal;
-        u32 base = guess_base(exponent, normal, equal);
+        u32 base = guess_base(exponent, BLOCK_COUNT, equal);
         if (equal && plan_equal(values, plan)) return;
-        if (sparse) {
-            // What is not present shall count as none of the exponents around the base.
-            const u32 elsewhere = ((base + 128) & 255) * EVERY_BYTE;
-            exponent[0] = (exponent[0] & ~absent[0]) | (elsewhere & absent[0]);
-            exponent[1] = (exponent[1] & ~absent[1]) | (elsewhere & absent[1]);
-        }
-        Level0 level_0;
-        level_0.encode(exponent, base);
-        const u32 refined = refine_base(level_0, base);
-        if (refined != base) level_0.encode(exponent, refined);
-        base = refined;
-        u32 deeper = level_0.first & level_0.second;
-        if (sparse) deeper &= ~gather_bits(absent[0] & EVERY_BYTE, absent[1] & EVERY_BYTE);
-        const u32 count_1 = collect(exponent, deeper);
-        const Rows rows(reached_1, count_1, base);
-        const u32 table = choose_table(rows, base);
-        // Of a sparse block only the size is wanted.
-        const u32 deeper_nbytes = encode_deeper_levels(rows, table, base, SharedItems<u8>(slot + F::ORIGIN_NBYTES),
-                                                       SLOT_NBYTES - F::ORIGIN_NBYTES);
-
-        u32 nbytes = F::ORIGIN_NBYTES + deeper_nbytes;
-        u32 most = smaller(MAX_CODED_VARIABLE_NBYTES, RAW_VARIABLE_NBYTES - 1);
-        u32 unit = 2;
-        if (sparse) {
-            nbytes += 1 + BIT_PLANE_NBYTES + rest_nbytes(present) + rows_nbytes(present) + low_nbytes(mask, present);
-            most = MAX_SPARSE_UNITS * ITEMSIZE;
-            unit = ITEMSIZE;
-        }
-        const u32 units = (nbytes + unit - 1) / unit;
-        Entry entry = {CODE_RAW, 0, ALL_LOW_PLANES};
-        if (far_apart || units * unit > most) {
-            // Without low planes, its static part is as large as a head.
-            if (F::LOW_PLANES == 0) write_head_of_raw(values, head);
-        } else {
-            if (sparse) {
-                entry = {CODE_SPARSE + table, units, mask};
-            } else {
-                entry = {table << TABLE_SHIFT | units, base, mask};
-                if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
-                if (nbytes % 2 && lane_index() == 0) slot[nbytes] = 0;
-                write_rest(parts.rest, head);
-                head[F::REST_NBYTES + lane_index()] = u8(level_0.first);
-                head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(level_0.second);
+        u32 below;
+        if (!easy_distances(exponent, base, below)) {
+            if (!__all_sync(FULL_WARP, (nonzero_bytes(exponent[0]) & nonzero_bytes(exponent[1])) == HIGH_BITS)) {
+                u32 normal;
+                count_zeros(values, exponent, normal, present, absent);
+                base = guess_base(exponent, normal, equal);
             }
+            // What is not present shall count as none of the exponents around the base.
+            below = distances(exponent, base) | absent;
+            sparse = BLOCK_COUNT - present >= MIN_SPARSE_ZEROS;
         }
-        if (lane_index() == 0) plan = BlockPlan::of(entry, base, origin, present);
+        Level0 level_0(below);
+        const u32 refinement = find_refinement(level_0);
+        if (refinement | sparse) {
+            if (refinement) base = (refinement >> 16 ? base - 1 : base + 1) & 255;
+            // Nor shall it reach level 1.
+            below = select_bits(absent, 0x22222222, distances(exponent, base));
+            level_0 = Level0(below);
+        }
+        const u32 table = choose_table(level_0, below);
+        const Deeper deeper(level_0.first & level_0.second, below, tables[table]);
+
+        const u32 nbytes = F::ORIGIN_NBYTES + deeper.nbytes();
+        Entry entry = {CODE_RAW, 0, ALL_LOW_PLANES};
+        if (sparse) {
+            // Only its size is wanted yet.
+            const u32 all_nbytes = nbytes + 1 + BIT_PLANE_NBYTES + rest_nbytes(present) + rows_nbytes(present) +
+                                   low_nbytes(mask, present);
+            const u32 units = (all_nbytes + ITEMSIZE - 1) / ITEMSIZE;
+            if (!far_apart && units <= MAX_SPARSE_UNITS) entry = {CODE_SPARSE + table, units, mask};
+            if (entry.code == CODE_RAW) write_head_of_raw(values, head);
+        } else if (!far_apart && nbytes <= smaller(MAX_CODED_VARIABLE_NBYTES, (RAW_VARIABLE_NBYTES - 1) / 2 * 2)) {
+            entry = {table << TABLE_SHIFT | (nbytes + 1) / 2, base, mask};
+            if (F::ORIGIN_NBYTES) write_word(slot, origin, F::ORIGIN_NBYTES);
+            write_deeper_levels(deeper, exponent, SharedItems<u8>(slot + F::ORIGIN_NBYTES));
+            if (lane_index() == 0) slot[nbytes] = 0;  // belongs to the part if the size is odd
+            write_rest(parts.rest, head);
+            head[F::REST_NBYTES + lane_index()] = u8(level_0.first);
+            head[F::REST_NBYTES + BIT_PLANE_NBYTES + lane_index()] = u8(level_0.second);
+        } else {
+            write_head_of_raw(values, head);
+        }
+        if (lane_index() == 0) plan.set(entry, base, origin, present);
     }
 
     __device__ static __forceinline__ void write_head_of_raw(const LaneValues& values, u8* head) {
-        if (lane_index() * LANE_NBYTES < F::CODED_STATIC_NBYTES) values.store(head);
+        // Without low planes, its static part is as large as a head.
+        if (F::LOW_PLANES == 0 && lane_index() * LANE_NBYTES < F::CODED_STATIC_NBYTES) values.store(head);
     }
 
     // Count the exponents that are not zero and the values that are not, and tell which are if these are few enough.
     __device__ static __forceinline__ void count_zeros(const LaneValues& values, const u32 (&exponent)[2], u32& normal,
-                                                       u32& present, u32 (&absent)[2]) {
+                                                       u32& present, u32& absent) {
         const u32 own_normal = __popc(nonzero_bytes(exponent[0])) + __popc(nonzero_bytes(exponent[1]));
         normal = __reduce_add_sync(FULL_WARP, own_normal);
         if (BLOCK_COUNT - normal < MIN_SPARSE_ZEROS) return;
         u32 zeros = 0;
-        u32 zero[2] = {0, 0};
+        u32 zero = 0;
 #pragma unroll
         for (u32 i = 0; i < LANE_COUNT; ++i) {
             if (values.value(i) == 0) {
                 zeros += 1;
-                zero[i / 4] |= 255u << (8 * (i % 4));
+                zero |= 15u << (4 * byte_of_value(i));
             }
         }
         present = BLOCK_COUNT - __reduce_add_sync(FULL_WARP, zeros);
         if (BLOCK_COUNT - present < MIN_SPARSE_ZEROS) return;
-        absent[0] = zero[0];
-        absent[1] = zero[1];
+        absent = zero;
     }
 
     // Write a sparse block's variable part, value by value of those that are present.
     __device__ __forceinline__ void write_sparse(const u8* source, const BlockPlan& plan, u8* position, u8* out) const {
+        const RowWriter writer(lane_index());
+        const u32 below_lane = lanes_below();
         LaneValues values;
         values.load(source);
         u32 present = 0;
@@ -683,7 +876,7 @@ __device__ __forceinline__ void plan_block(const FloatEncoder<D>& encoder, const
     if constexpr (D::IS_FLOAT) {
         encoder.plan_block(values, shared.head[block], shared.slot[block], plan);
     } else if (!plan_equal(values, plan)) {
-        if (lane_index() == 0) plan = BlockPlan::of({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
+        if (lane_index() == 0) plan.set({CODE_RAW, 0, ALL_LOW_PLANES}, 0, 0, 0);
     }
 }
 
@@ -727,14 +920,18 @@ __device__ __forceinline__ void write_coded_variable_parts(EncodeShared& shared,
     constexpr u32 TEAM = LANES / 2;
     // Only of types of one byte is there a part of an odd size.
     using Unit = typename WordOf<ITEMSIZE == 1 ? 1 : 2>::Type;
+    const u32 first = threadIdx.x % TEAM;
+    Unit* const to = reinterpret_cast<Unit*>(variable_parts) + first;
     for (u32 block = threadIdx.x / TEAM; block < blocks; block += THREADS / TEAM) {
-        const BlockPlan plan = shared.plan[block];
-        if (!is_coded(plan.directory_entry().code)) continue;
-        Unit* const to = reinterpret_cast<Unit*>(variable_parts + plan.variable_offset);
-        const Unit* const from = reinterpret_cast<const Unit*>(shared.slot[block]);
-        const u32 units = coded_variable_nbytes(plan.directory_entry().code) / u32(sizeof(Unit));
+        const u32 code = shared.plan[block].entry & 255;
+        const u32 units = is_coded(code) ? coded_variable_nbytes(code) / u32(sizeof(Unit)) : 0;
+        const u32 start = shared.plan[block].variable_offset / u32(sizeof(Unit));
+        const Unit* const from = reinterpret_cast<const Unit*>(shared.slot[block]) + first;
+        if (first < units) to[start] = from[0];
+        if (first + TEAM < units) {
 #pragma unroll 1
-        for (u32 i = threadIdx.x % TEAM; i < units; i += TEAM) to[i] = from[i];
+            for (u32 i = TEAM; first + i < units; i += TEAM) to[start + i] = from[i];
+        }
     }
 }
 
@@ -795,6 +992,17 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
                                             TileState* states, u32* tickets, u64 divisor) {
     // A tile waits for those before it, so it must not start before them.
     if (threadIdx.x == 0) shared.ticket = atomicAdd(tickets, 1u);
+    if constexpr (D::IS_FLOAT) {
+        shared.chosen[threadIdx.x] = choose_bytes(threadIdx.x);
+        if (threadIdx.x == 0) {
+            constexpr TableBytes skewed = FloatEncoder<D>::table_bytes(SKEWED);
+            constexpr TableBytes falling = FloatEncoder<D>::table_bytes(FALLING);
+            constexpr TableBytes symmetric = FloatEncoder<D>::table_bytes(SYMMETRIC);
+            shared.tables[SKEWED] = skewed;
+            shared.tables[FALLING] = falling;
+            shared.tables[SYMMETRIC] = symmetric;
+        }
+    }
     __syncthreads();
     const u64 work = shared.ticket;
     const EncodePart part = parts[part_of(parts, part_count, work)];
@@ -810,9 +1018,9 @@ __device__ __forceinline__ void encode_tile(EncodeShared& shared, const EncodePa
     }
     if (layout.blocks == 0) return;
     const u32 blocks = layout.blocks_in_tile(tile);
-    u8* const source = part.values + tile * TILE_BLOCKS * BLOCK_NBYTES;
-    const FloatEncoder<D> encoder(shared.reached[warp_index()]);
-    for (u32 block = warp_index(); block < blocks; block += WARPS) {
+    u8* const source = keep(part.values + tile * TILE_BLOCKS * BLOCK_NBYTES);
+    const FloatEncoder<D> encoder(shared.reached[warp_index()], shared.chosen, shared.tables);
+    for (u32 block = same_in_warp(warp_index()); block < blocks; block += WARPS) {
         LaneValues values;
         if constexpr (PACKED) {
             pack_lane(part.accumulator + (tile * TILE_BLOCKS + block) * BLOCK_COUNT * ACCUMULATOR_ITEMSIZE, divisor,
@@ -846,7 +1054,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     encode_tile<false>(shared, parts, part_count, states, tickets, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, PACKED_RESIDENT)
     encode_packed_tiles(const EncodePart* parts, u64 part_count, TileState* states, u32* tickets, u64 divisor) {
     __shared__ EncodeShared shared;
     encode_tile<true>(shared, parts, part_count, states, tickets, divisor);

@@ -23,6 +23,18 @@ __device__ __forceinline__ u32 lane_index() { return threadIdx.x % LANES; }
 __device__ __forceinline__ u32 warp_index() { return threadIdx.x / LANES; }
 __device__ __forceinline__ u32 lanes_below() { return (1u << lane_index()) - 1; }
 
+// Of a value that all lanes have: tell the compiler so.
+__device__ __forceinline__ u32 same_in_warp(u32 value) { return __shfl_sync(FULL_WARP, value, 0); }
+
+// Of an address: tell the compiler to have it in registers and not to work it out again at each use.
+template <class T>
+__device__ __forceinline__ T* keep(T* address) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+l"(address));
+#endif
+    return address;
+}
+
 __device__ __forceinline__ u32 misalignment(const void* address, u32 alignment) {
     return u32(reinterpret_cast<u64>(address)) & (alignment - 1);
 }
@@ -41,10 +53,11 @@ __device__ __forceinline__ void store_bytes(u8* address, u64 value) {
     for (u32 i = 0; i < NBYTES; ++i) address[i] = u8(value >> (8 * i));
 }
 
-// Load COUNT words.
+// Load COUNT words from an address that is a multiple of their size behind another one, or at it. That one's alignment
+// decides: if all lanes give the same, they stay together.
 template <u32 COUNT>
-__device__ __forceinline__ void load_words(const u8* address, u32 (&word)[COUNT]) {
-    if (COUNT % 4 == 0 && misalignment(address, 16) == 0) {
+__device__ __forceinline__ void load_words(const u8* address, u32 (&word)[COUNT], const u8* aligned) {
+    if (COUNT % 4 == 0 && misalignment(aligned, 16) == 0) {
 #pragma unroll
         for (u32 i = 0; i + 4 <= COUNT; i += 4) {
             const uint4 four = *reinterpret_cast<const uint4*>(address + 4 * i);
@@ -53,14 +66,14 @@ __device__ __forceinline__ void load_words(const u8* address, u32 (&word)[COUNT]
             word[i + 2] = four.z;
             word[i + 3] = four.w;
         }
-    } else if (COUNT % 2 == 0 && misalignment(address, 8) == 0) {
+    } else if (COUNT % 2 == 0 && misalignment(aligned, 8) == 0) {
 #pragma unroll
         for (u32 i = 0; i + 2 <= COUNT; i += 2) {
             const uint2 two = *reinterpret_cast<const uint2*>(address + 4 * i);
             word[i] = two.x;
             word[i + 1] = two.y;
         }
-    } else if (misalignment(address, 4) == 0) {
+    } else if (misalignment(aligned, 4) == 0) {
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) word[i] = *reinterpret_cast<const u32*>(address + 4 * i);
     } else {
@@ -70,24 +83,34 @@ __device__ __forceinline__ void load_words(const u8* address, u32 (&word)[COUNT]
 }
 
 template <u32 COUNT>
-__device__ __forceinline__ void store_words(u8* address, const u32 (&word)[COUNT]) {
-    if (COUNT % 4 == 0 && misalignment(address, 16) == 0) {
+__device__ __forceinline__ void store_words(u8* address, const u32 (&word)[COUNT], const u8* aligned) {
+    if (COUNT % 4 == 0 && misalignment(aligned, 16) == 0) {
 #pragma unroll
         for (u32 i = 0; i + 4 <= COUNT; i += 4) {
             *reinterpret_cast<uint4*>(address + 4 * i) = make_uint4(word[i], word[i + 1], word[i + 2], word[i + 3]);
         }
-    } else if (COUNT % 2 == 0 && misalignment(address, 8) == 0) {
+    } else if (COUNT % 2 == 0 && misalignment(aligned, 8) == 0) {
 #pragma unroll
         for (u32 i = 0; i + 2 <= COUNT; i += 2) {
             *reinterpret_cast<uint2*>(address + 4 * i) = make_uint2(word[i], word[i + 1]);
         }
-    } else if (misalignment(address, 4) == 0) {
+    } else if (misalignment(aligned, 4) == 0) {
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) *reinterpret_cast<u32*>(address + 4 * i) = word[i];
     } else {
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) store_bytes<4>(address + 4 * i, word[i]);
     }
+}
+
+// Load and store COUNT words for each lane, one lane's behind the other's.
+template <u32 COUNT>
+__device__ __forceinline__ void load_lane_words(const u8* address, u32 (&word)[COUNT]) {
+    load_words(address + lane_index() * COUNT * 4, word, address);
+}
+template <u32 COUNT>
+__device__ __forceinline__ void store_lane_words(u8* address, const u32 (&word)[COUNT]) {
+    store_words(address + lane_index() * COUNT * 4, word, address);
 }
 
 // Items in shared memory. On a GPU their address is a register of 32 bits, which the compiler does not work out again at

@@ -14,12 +14,8 @@ struct LaneItems {
     static constexpr u32 NBYTES = sizeof(T);
     u32 word[LANE_COUNT * NBYTES / 4];
 
-    __device__ __forceinline__ void load(const u8* block) {
-        load_words(block + lane_index() * LANE_COUNT * NBYTES, word);
-    }
-    __device__ __forceinline__ void store(u8* block) const {
-        store_words(block + lane_index() * LANE_COUNT * NBYTES, word);
-    }
+    __device__ __forceinline__ void load(const u8* block) { load_lane_words(block, word); }
+    __device__ __forceinline__ void store(u8* block) const { store_lane_words(block, word); }
 
     __device__ __forceinline__ T value(u32 i) const {
         if constexpr (NBYTES == 8) return word[2 * i] | u64(word[2 * i + 1]) << 32;

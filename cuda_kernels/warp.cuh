@@ -35,7 +35,37 @@ constexpr u32 EVERY_BYTE = 0x01010101;
 constexpr u32 HIGH_BITS = 0x80808080;
 
 // The bits of a where the mask has ones, else those of b.
-__device__ __forceinline__ u32 select_bits(u32 mask, u32 a, u32 b) { return (a & mask) | (b & ~mask); }
+__device__ __forceinline__ u32 select_bits(u32 mask, u32 a, u32 b) {
+#if defined(__CUDA_ARCH__)
+    u32 result;  // one instruction, of which the compiler would make two where it knows the mask
+    asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(result) : "r"(mask), "r"(a), "r"(b));
+    return result;
+#else
+    return (a & mask) | (b & ~mask);
+#endif
+}
+
+// The bits within the mask that a or b have.
+__device__ __forceinline__ u32 either_of(u32 a, u32 b, u32 mask) {
+#if defined(__CUDA_ARCH__)
+    u32 result;  // one instruction, as above
+    asm("lop3.b32 %0, %1, %2, %3, 0xA8;" : "=r"(result) : "r"(a), "r"(b), "r"(mask));
+    return result;
+#else
+    return (a | b) & mask;
+#endif
+}
+
+// How many bits of the mask are set, if some of them count inverted.
+__device__ __forceinline__ u32 count_flags(u32 bits, u32 mask, u32 inverted) {
+#if defined(__CUDA_ARCH__)
+    u32 flags;  // one instruction, as above
+    asm("lop3.b32 %0, %1, %2, %3, 0x48;" : "=r"(flags) : "r"(bits), "r"(mask), "r"(inverted));
+    return __popc(flags);
+#else
+    return __popc((bits ^ inverted) & mask);
+#endif
+}
 
 // Bytes without a borrow from one to the next.
 __device__ __forceinline__ u32 bytes_minus(u32 a, u32 b) {
@@ -81,15 +111,19 @@ __device__ __forceinline__ u32 lanes_with(u32 bits) {
 #endif
 }
 
-// As __byte_perm, for selectors of which no nibble has its high bit set.
+// As __byte_perm, but that a selector's nibble with its high bit set gives eight times the high bit of the byte it selects.
 __device__ __forceinline__ u32 permute(u32 low, u32 high, u32 selector) {
-#if defined(__CUDA_ARCH__)
     u32 result;
+#if defined(__CUDA_ARCH__)
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
-    return result;
 #else
-    return __byte_perm(low, high, selector);
+    result = __byte_perm(low, high, selector & 0x7777);
+    for (u32 i = 0; i < 4; ++i) {
+        const u32 high_bit = result >> (8 * i + 7) & 1;
+        if (selector >> (4 * i) & 8) result = (result & ~(255u << (8 * i))) | (high_bit * 255) << (8 * i);
+    }
 #endif
+    return result;
 }
 
 // Shifts that leave nothing where the distance is 32 or more, or negative.
@@ -100,6 +134,17 @@ __device__ __forceinline__ u32 shift_right(u32 bits, u32 distance) {
     return result;
 #else
     return distance < 32 ? bits >> distance : 0;
+#endif
+}
+
+// The upper half of 64 bits that are shifted to the left, of which the lower half were the bits given.
+__device__ __forceinline__ u32 shifted_out(u32 bits, u32 distance) {
+#if defined(__CUDA_ARCH__)
+    u64 result;
+    asm("shl.b64 %0, %1, %2;" : "=l"(result) : "l"(u64(bits)), "r"(distance));
+    return u32(result >> 32);
+#else
+    return distance < 64 ? u32((u64(bits) << distance) >> 32) : 0;
 #endif
 }
 

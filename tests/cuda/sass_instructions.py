@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -460,17 +460,22 @@ def _absolute(_: list[str], operands: tuple[str, ...]) -> Run:
 
 @_makes("IDP")
 def _dot_product(modifiers: list[str], operands: tuple[str, ...]) -> Run:
-    if modifiers != ["4A", "U8", "U8"]:
+    if modifiers not in (["4A", "U8", "U8"], ["4A", "S8", "S8"]):
         raise NotImplementedError("IDP of other types")
+    byte = np.dtype(np.int8 if "S8" in modifiers else np.uint8)
     put, a, b, c = (write(operands[0]), *map(source, operands[1:4]))
 
     def run(warp: Warp) -> None:
         total, left, right = c(warp), a(warp), b(warp)
         for shift in np.arange(0, 32, 8, dtype=np.uint32):
-            total = total + (left >> shift & np.uint32(255)) * (right >> shift & np.uint32(255))
+            total = total + _byte_of(left, shift, byte) * _byte_of(right, shift, byte)
         put(warp, total)
 
     return run
+
+
+def _byte_of(words: Words, shift: np.uint32, kind: np.dtype[Any]) -> Words:
+    return (words >> shift).astype(np.uint8).view(kind).astype(np.int32).view(np.uint32)
 
 
 @_makes("P2R")

@@ -155,6 +155,11 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
     return sum;
 }
 
+inline int __dp4a(int a, int b, int sum) {
+    for (int shift = 0; shift < 32; shift += 8) sum += static_cast<int8_t>(a >> shift) * static_cast<int8_t>(b >> shift);
+    return sum;
+}
+
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     const uint64_t bytes = low | static_cast<uint64_t>(high) << 32;
     unsigned result = 0;

@@ -19,6 +19,7 @@ from zipccl.devices.base import Device, Memory
 
 # As in cuda_kernels/memory.cuh.
 _THREADS = 256
+_DECODE_THREADS = 128
 _FINISH_THREADS = 64
 _WARPS = 8
 
@@ -251,7 +252,7 @@ class CudaCodec:
         work, first_work = _work_of(counts)
         table = self._upload(np.stack([bodies, nbytes, targets, counts, first_work], axis=1), stream)
         arguments = (table.address, len(parts), statuses, *more_arguments)
-        self._device.launch(kernel, dtype, work, _THREADS, arguments, stream)
+        self._device.launch(kernel, dtype, work, _DECODE_THREADS, arguments, stream)
 
     def _launch_over(self, dtype: DType, kernel: str, arguments: tuple[int, ...], count: int, stream: int) -> None:
         blocks = -(-count // (_WARPS * wire.BLOCK_COUNT))
