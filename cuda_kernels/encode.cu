@@ -130,7 +130,7 @@ struct BlockPlan {
     __device__ __forceinline__ u32 present() const { return more >> 16; }
 };
 
-// What level 1 and level 2 make of a value; see FloatEncoder::level_bytes.
+// What level 1 and level 2 make of a value; see FloatEncoder::level_byte.
 struct TableBytes {
     alignas(16) u32 level_1[2];
     u32 level_2[2];
@@ -463,7 +463,7 @@ struct FloatEncoder {
         }
     };
 
-    // What levels 1 and 2 make of a lane's values; of all 32 bits.
+    // What levels 1 and 2 make of a lane's values.
     struct Deeper {
         u32 reach[3];  // which values reach levels 1 and 2, and which are escapes
         u32 start[3];  // how many are in lanes below
