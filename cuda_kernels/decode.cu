@@ -96,9 +96,6 @@ struct Output {
 
 constexpr u32 DOES_NOT_FIT = ~0u;
 
-// Of most blocks no more rows of level 1 than are kept in registers.
-constexpr u32 KEPT_ROWS = 3;
-
 __device__ __forceinline__ u32 bit_at(const u8* bits, u32 i) { return bits[i / 8] >> (i % 8) & 1; }
 
 // Decodes the blocks of a warp, one after the other.
@@ -170,7 +167,7 @@ struct FloatDecoder {
         }
     };
 
-    // Read the levels after level 0, at most room bytes, and store the exponents of the values that reach level 1.
+    // Read the levels after level 0 of a sparse block, at most room bytes, and store the exponents of the values that reach level 1.
     // Return what they take.
     __device__ __forceinline__ u32 read_deeper_levels(const u8* levels, u32 room, u32 count_1, u32 table, u32 base) const {
         const u32 staged = smaller(room, MAX_DEEPER_NBYTES);
@@ -179,17 +176,10 @@ struct FloatDecoder {
         __syncwarp();
         const u32 level_2 = rows_nbytes(count_1);
         if (level_2 > room) return DOES_NOT_FIT;
-        Row rows[KEPT_ROWS];
         u32 count_2 = 0;
-#pragma unroll
-        for (u32 row = 0; row < KEPT_ROWS; ++row) {
-            if (row * LANES >= count_1) break;
-            rows[row] = Row::of(words.load_two(2 * row), count_1 - row * LANES);
-            count_2 += __popc(rows[row].deeper());
-        }
 #pragma unroll 1
-        for (u32 row = KEPT_ROWS; row * LANES < count_1; ++row) {
-            count_2 += __popc(Row::of(words.load_two(2 * row), count_1 - row * LANES).deeper());
+        for (u32 start = 0; start < count_1; start += LANES) {
+            count_2 += __popc(Row::of(words.load_two(start / 16), count_1 - start).deeper());
         }
 
         u32 end = level_2 + rows_nbytes(count_2);
@@ -215,21 +205,13 @@ struct FloatDecoder {
         }
         __syncwarp();
 
-        SharedItems<u8> exponent_1 = exponents_1;
-        exponent_1.skip(lane_index());
         SharedItems<u8> next = exponents_2;
         const Meaning meaning_1(base, offsets(table, 0));
-#pragma unroll
-        for (u32 row = 0; row < KEPT_ROWS; ++row) {
-            if (row * LANES >= count_1) break;
-            exponent_1.store(meaning_1.of(rows[row], lane_bit, next), row * LANES);
-            next.skip(__popc(rows[row].deeper()));
-        }
 #pragma unroll 1
-        for (u32 row = KEPT_ROWS; row * LANES < count_1; ++row) {
-            const Row one = Row::of(words.load_two(2 * row), count_1 - row * LANES);
-            exponent_1.store(meaning_1.of(one, lane_bit, next), row * LANES);
-            next.skip(__popc(one.deeper()));
+        for (u32 start = 0; start < count_1; start += LANES) {
+            const Row row = Row::of(words.load_two(start / 16), count_1 - start);
+            exponents_1.store(meaning_1.of(row, lane_bit, next), start + lane_index());
+            next.skip(__popc(row.deeper()));
         }
         __syncwarp();
         return end;

@@ -130,7 +130,7 @@ struct BlockPlan {
     __device__ __forceinline__ u32 present() const { return more >> 16; }
 };
 
-// What level 1 and level 2 make of a value; see FloatEncoder::level_bytes.
+// What level 1 and level 2 make of a value; see FloatEncoder::level_byte.
 struct TableBytes {
     alignas(16) u32 level_1[2];
     u32 level_2[2];
@@ -463,7 +463,7 @@ struct FloatEncoder {
         }
     };
 
-    // What levels 1 and 2 make of a lane's values; of all 32 bits.
+    // What levels 1 and 2 make of a lane's values.
     struct Deeper {
         u32 reach[3];  // which values reach levels 1 and 2, and which are escapes
         u32 start[3];  // how many are in lanes below
@@ -561,7 +561,7 @@ struct FloatEncoder {
         }
     }
 
-    // The values that reach level 1, 32 a row. Of most blocks there are no more rows than are kept in registers.
+    // The values of a sparse block that reach level 1, 32 a row. Of most there are no more rows than are kept in registers.
     struct Rows {
         static constexpr u32 KEPT = 3;
         SharedItems<u8> reached;  // the lane's value of the first row
@@ -583,14 +583,13 @@ struct FloatEncoder {
         }
     };
 
-    // Code levels 1 and 2 in rows at out, and the escapes behind them, as far as there is room, which there must be for
-    // level 1. Return what they take. Out is SharedItems<u8> or GlobalBytes.
-    template <class Out>
-    __device__ __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base, Out out, u32 room) const {
+    // Code levels 1 and 2 of a sparse block in rows at out, and the escapes behind them, as far as there is room, which
+    // there must be for level 1. Return what they take.
+    __device__ __forceinline__ u32 encode_deeper_levels(const Rows& rows, u32 table, u32 base, GlobalBytes out, u32 room) const {
         const Bytes8 codes = codes_of(table);
         const RowWriter writer(lane_index());
         const u32 below_lane = lanes_below();
-        Out lane_out = out;
+        GlobalBytes lane_out = out;
         lane_out.skip(lane_index());
         u32 count_2 = 0;
         const auto encode_row = [&](u32 row, u32 exponent, u32 index) {
