@@ -295,7 +295,7 @@ def _view_device_array(array: Any, argument: str, *, copy: bool) -> ArrayView:
     place = devices.find(array)
     if place is None:
         raise UnsupportedArrayError(
-            f"{argument} is in GPU memory, for which zipccl needs CuPy: "
+            f"{argument} is in GPU memory, for which zipccl needs a GPU that CuPy sees: "
             'pip install "zipccl[cuda12]" or "zipccl[cuda13]"'
         )
     # The interface's own type string calls a bfloat16 "<V2", or "<f2" as if it were a float16.

@@ -35,7 +35,7 @@ class Kind(Protocol):
     def locate(self, array: Any) -> int | None:
         """Return the index of the device whose memory an array with ``__cuda_array_interface__`` is in.
 
-        None if it is of another kind.
+        None if it is of another kind, or there is no such device.
         """
 
     def contiguous(self, array: Any) -> Any:

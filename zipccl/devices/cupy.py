@@ -156,6 +156,8 @@ class CudaKind:
             # An empty array may have no address.
             return cupy.cuda.runtime.pointerGetAttributes(address).device if address else cupy.cuda.Device().id
         except cupy.cuda.runtime.CUDARuntimeError as error:
+            if self.count() == 0:
+                return None
             raise DeviceError(f"CUDA does not know where an array is: {error}") from error
 
     def contiguous(self, array: Any) -> Any:
