@@ -77,10 +77,10 @@ def init(device: str | None = None, timeout: float | None = None) -> Communicato
     try:
         _set_up_log(transport.rank)
         codec = default_codec(codec_threads(world.nodes.count(world.nodes[transport.rank])))
-        transport.begin(f"init(profile {'from a file' if config.profile else 'measured'})", compare=True)
-        lanes: list[Lane] = [HostLane(transport, config, codec)]
         kind, index = devices.choose(device, world.local_rank)
-        transport.begin(f"init(device={kind})", compare=True)
+        origin = "from a file" if config.profile else "measured"
+        transport.begin(f"init(device={kind}, profile {origin})", compare=True)
+        lanes: list[Lane] = [HostLane(transport, config, codec)]
         if kind != "cpu":
             lanes.append(lane_of_device(transport, kind, index, config))
     except BaseException as error:

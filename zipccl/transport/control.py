@@ -30,6 +30,9 @@ class ControlChannel:
     """Exchanges notes about the current call on a communicator of its own.
 
     A note is a text of three lines: the number of the call, a key, and a text for people.
+
+    Attributes:
+        announced: whether this rank has told of a failure or its end, which others may not have read.
     """
 
     def __init__(self, communicator: MPI.Comm) -> None:
@@ -38,7 +41,7 @@ class ControlChannel:
         self._sequence = 0
         self._call = ""
         self._compares = False
-        self._announced = False
+        self.announced = False
         self._failed_here: set[int] = set()
         self._failures: dict[int, tuple[str, str]] = {}
         self._end: tuple[int, str] | None = None
@@ -98,14 +101,14 @@ class ControlChannel:
             kind = PeerFailedError.__name__
             text = f"rank {self._communicator.rank} raised {type(error).__name__} in {self._call}: {error}"
         self._failed_here.add(self._sequence)
-        self._announced = True
+        self.announced = True
         self._send(self._peers, _FAILURE_TAG, self._sequence, kind, text)
 
     def announce_end(self, reason: str) -> None:
         """Tell the other ranks that this one takes part in no later call, or in none since they are out of step."""
         last = self._end[0] if self._end and self.broken else self._sequence
         text = f"rank {self._communicator.rank} takes no part: {reason}"
-        self._announced = True
+        self.announced = True
         self._send(self._peers, _FAILURE_TAG, last, _END, text)
 
     def listen(self) -> None:
@@ -152,9 +155,8 @@ class ControlChannel:
         self._end = min(self._end or (sequence, text), (sequence, text))
 
     def close(self) -> None:
-        # Others may not have read it, and MPI would give it to them in the next communicator of this one's number.
-        if not self._announced:
-            self._communicator.Free()
+        """Free the channel; others must have read all that this rank announced."""
+        self._communicator.Free()
 
     def _tag(self) -> int:
         return _FIRST_CALL_TAG + self._sequence % _CALL_TAGS

@@ -226,7 +226,8 @@ class MpiTransport:
         """Free what the transport holds."""
         self._closed = True
         self._pool.clear()
-        if not self._failed and not MPI.Is_finalized():
+        # What nobody received would come in the next communicator, to which MPI gives the number of one that was freed.
+        if not (self._failed or self._control.announced or MPI.Is_finalized()):
             self._control.close()
             self._communicator.Free()
 

@@ -161,7 +161,10 @@ def test_ranks_that_share_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @several_ranks
 def test_kinds_of_devices_differ() -> None:
     register(SimtKind(nccl, kernels=False))
-    with pytest.raises(zipccl.MismatchError, match=r"rank 0: init\(device=cpu\); rank 1: init\(device=simt\)"):
+    with pytest.raises(
+        zipccl.MismatchError,
+        match=r"rank 0: init\(device=cpu, profile measured\); rank 1: init\(device=simt, profile measured\)",
+    ):
         zipccl.init(device="simt" if zipccl.init(device="cpu").rank else "cpu", timeout=60.0)
 
 
