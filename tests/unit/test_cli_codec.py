@@ -21,9 +21,9 @@ from zipccl.codec.reference import ReferenceCodec
 from zipccl.codec.wire import DType
 
 HEADER = """\
-#                                                             encode                    decode
-#        size         count          type      codec     time      bw  /memcpy     time      bw  /memcpy  #wrong   ratio      payload  memcpy
-#         (B)    (elements)                              (us)  (GB/s)              (us)  (GB/s)                                   (B)  (GB/s)"""  # noqa: E501
+#                                                              encode                    decode
+#        size         count          type       codec     time      bw  /memcpy     time      bw  /memcpy  #wrong   ratio      payload  memcpy
+#         (B)    (elements)                               (us)  (GB/s)              (us)  (GB/s)                                   (B)  (GB/s)"""  # noqa: E501
 
 
 def test_header_and_row() -> None:
@@ -40,9 +40,19 @@ def test_header_and_row() -> None:
         payload_nbytes=1 << 19,
     )
     assert row.line() == (
-        "      1048576        524288      bfloat16   portable   2000.0    0.52    0.050   1000.0    1.05    0.100"
+        "      1048576        524288      bfloat16    portable   2000.0    0.52    0.050   1000.0    1.05    0.100"
         "     N/A   2.000       524288   10.49"
     )
+
+
+def test_numbers_of_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("bench codec -b 3M -e 3M -n 1 -w 0 --isa portable --threads 1,3".split()) == 0
+    out = capsys.readouterr().out
+    assert "portable x3" in out
+    assert out.count(" portable ") == 1
+    with pytest.raises(SystemExit):
+        main("bench codec --threads 1,0".split())
+    assert "expected numbers of threads, 1 or more, with commas; found '1,0'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "half", "float", "int8"])
