@@ -119,6 +119,6 @@ def test_nccl_does_not_connect_one_rank(tmp_path: Path, status: int, reason: str
         os._exit(0)  # a thread still waits for NCCL
         """,
     )
-    told = f"TransportError in init(device=simt): NCCL cannot connect the devices: {reason}"
+    told = f"TransportError in init(device=simt, profile measured): NCCL cannot connect the devices: {reason}"
     assert finished.output.count(f"PeerFailedError rank 1 raised {told}") == 2, finished.output
     assert finished.output.count(f"TransportError NCCL cannot connect the devices: {reason}") == 1, finished.output
